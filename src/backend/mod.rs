@@ -1,0 +1,185 @@
+//! The one small set of tensor operations that every backend implements.
+//!
+//! Activations are f32 and two-dimensional: `[rows, width]`, a row per token. Heads lie side by side in a row
+//! (`width = heads * head_dim`, head-major). Index tables, coefficient tables and positions are computed on the host;
+//! a backend does dense work and knows no models.
+
+pub mod cpu;
+
+use crate::error::Result;
+use crate::tensor::HostTensor;
+
+/// Elementwise functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// `x Φ(x)` with the exact error function.
+    Gelu,
+    /// `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+    GeluTanh,
+    /// `x σ(1.702 x)`.
+    QuickGelu,
+    /// `x σ(x)`.
+    Silu,
+    /// `max(x, 0)`.
+    Relu,
+}
+
+/// What a norm subtracts and divides by. Statistics are taken over each row, in f32 or better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormKind {
+    /// Layer norm: `(x - mean) / √(var + eps)`, biased variance.
+    Layer,
+    /// `x / √(mean(x²) + eps)`.
+    Rms,
+}
+
+/// How the two halves of a rotated pair lie in a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairing {
+    /// Element `i` is paired with `i + rotated / 2`.
+    Half,
+    /// Element `2 i` is paired with `2 i + 1`.
+    Interleaved,
+}
+
+/// Which keys a query row may see.
+#[derive(Debug, Clone, Copy)]
+pub enum Mask<'a> {
+    /// Rows are cut into consecutive segments of these lengths; a row sees exactly its own segment.
+    /// The lengths add up to the number of query rows, which equals the number of key rows.
+    Segments(&'a [usize]),
+    /// Query row `i` stands at key row `start + i` and sees key rows `0..=start + i`.
+    Causal {
+        /// The number of key rows before the first query row.
+        start: usize,
+    },
+}
+
+/// The geometry of one attention call.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention<'a> {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`. Query head `h` reads key head `h / (heads / kv_heads)`.
+    pub kv_heads: usize,
+    /// Elements per head.
+    pub head_dim: usize,
+    /// Factor on every score before the softmax.
+    pub scale: f32,
+    /// Who sees whom.
+    pub mask: Mask<'a>,
+}
+
+/// What follows a matrix product in the same call: `residual + activation(x Wᵀ + bias)`.
+pub struct Epilogue<'a, T> {
+    /// `[1, out]`, added to every row.
+    pub bias: Option<&'a T>,
+    /// Applied after the bias.
+    pub activation: Option<Activation>,
+    /// `[rows, out]`, added last.
+    pub residual: Option<&'a T>,
+}
+
+impl<T> Default for Epilogue<'_, T> {
+    fn default() -> Self {
+        Self { bias: None, activation: None, residual: None }
+    }
+}
+
+/// The parameters of one norm call: `y = normalised(x) * (offset + weight) + bias`.
+pub struct Norm<'a, T> {
+    /// The kind.
+    pub kind: NormKind,
+    /// `[1, width]`; without it the factor is 1.
+    pub weight: Option<&'a T>,
+    /// Added to every weight: 0, or 1 where the checkpoint stores `weight - 1`.
+    pub offset: f32,
+    /// `[1, width]`.
+    pub bias: Option<&'a T>,
+    /// Added to the variance or mean square.
+    pub eps: f32,
+}
+
+/// A device and its operations. Shapes that do not fit are errors, never panics.
+pub trait Backend: Send + Sync {
+    /// An f32 activation `[rows, width]` on the device. Cloning shares the storage.
+    type Tensor: Clone + Send + Sync;
+    /// A weight matrix `[out, in]` in the dtype of the checkpoint, never widened as a whole.
+    type Weight: Send + Sync;
+    /// Keys and values of one layer, growing row by row up to a capacity fixed at creation.
+    type Cache: Send;
+
+    /// The name on the command line: `cpu`, `wgpu`, `cuda`.
+    fn name(&self) -> &'static str;
+
+    /// Copies host values (row-major) to the device.
+    fn upload(&self, values: Vec<f32>, rows: usize, width: usize) -> Result<Self::Tensor>;
+    /// Copies a tensor to the host, row-major.
+    fn download(&self, tensor: &Self::Tensor) -> Result<Vec<f32>>;
+    /// `(rows, width)`.
+    fn shape(&self, tensor: &Self::Tensor) -> (usize, usize);
+    /// Makes a matrix usable; two axes, `[out, in]`.
+    fn weight(&self, tensor: &HostTensor) -> Result<Self::Weight>;
+
+    /// `epilogue(x Wᵀ)`: `[rows, in]` → `[rows, out]`. Accumulates in f32.
+    fn linear(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Weight,
+        epilogue: Epilogue<'_, Self::Tensor>,
+    ) -> Result<Self::Tensor>;
+    /// Normalises every row.
+    fn norm(&self, x: &Self::Tensor, norm: &Norm<'_, Self::Tensor>) -> Result<Self::Tensor>;
+    /// Applies a function to every element.
+    fn activate(&self, x: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
+    /// `activation(gate) * up`, elementwise.
+    fn gated(&self, gate: &Self::Tensor, up: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
+    /// `a + b`; `b` has as many rows as `a`, or one row that is added to all.
+    fn add(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor>;
+    /// Rotates the first `2 * angles.width` elements of each head. `cos` and `sin` are `[rows, rotated / 2]`, one
+    /// angle per row and pair; the remaining elements pass through.
+    fn rope(
+        &self,
+        x: &Self::Tensor,
+        heads: usize,
+        cos: &Self::Tensor,
+        sin: &Self::Tensor,
+        pairing: Pairing,
+    ) -> Result<Self::Tensor>;
+    /// Attention of `q` `[n, heads * head_dim]` over `k`, `v` `[m, kv_heads * head_dim]`; scores are never stored as a
+    /// whole. Softmax in f32.
+    fn attention(
+        &self,
+        q: &Self::Tensor,
+        k: &Self::Tensor,
+        v: &Self::Tensor,
+        attention: &Attention<'_>,
+    ) -> Result<Self::Tensor>;
+
+    /// Rows `ids` of a weight matrix, converted to f32 (an embedding lookup).
+    fn embed(&self, table: &Self::Weight, ids: &[u32]) -> Result<Self::Tensor>;
+    /// Rows `index` of a tensor, in that order; rows may repeat.
+    fn gather(&self, x: &Self::Tensor, index: &[u32]) -> Result<Self::Tensor>;
+    /// `x` with row `index[i]` replaced by row `i` of `rows`. Indices are distinct.
+    fn scatter(&self, x: Self::Tensor, rows: &Self::Tensor, index: &[u32]) -> Result<Self::Tensor>;
+    /// Columns `start..start + width` of every row.
+    fn columns(&self, x: &Self::Tensor, start: usize, width: usize) -> Result<Self::Tensor>;
+    /// The same elements in row-major order under another shape.
+    fn reshape(&self, x: Self::Tensor, rows: usize, width: usize) -> Result<Self::Tensor>;
+    /// `parts` one below the other; all have the same width.
+    fn concat(&self, parts: &[&Self::Tensor]) -> Result<Self::Tensor>;
+
+    /// An empty cache for up to `capacity` rows of `width = kv_heads * head_dim`.
+    fn cache(&self, capacity: usize, width: usize) -> Result<Self::Cache>;
+    /// How many rows a cache holds.
+    fn cache_len(&self, cache: &Self::Cache) -> usize;
+    /// Appends rows; more than the capacity is an error.
+    fn append(&self, cache: &mut Self::Cache, k: &Self::Tensor, v: &Self::Tensor) -> Result<()>;
+    /// [`Backend::attention`] over everything a cache holds.
+    fn attention_cached(
+        &self,
+        q: &Self::Tensor,
+        cache: &Self::Cache,
+        attention: &Attention<'_>,
+    ) -> Result<Self::Tensor>;
+}

@@ -1,0 +1,198 @@
+//! A family file held against a checkpoint: what is wrong, where, what was expected and what was found.
+
+mod tensors;
+mod tokens;
+
+use std::collections::BTreeMap;
+
+pub use self::tensors::{TensorMatch, match_tensors};
+use crate::checkpoint::Checkpoint;
+use crate::checkpoint::weights::Listing;
+use crate::descriptor::RawDescriptor;
+use crate::descriptor::expression::Expression;
+use crate::error::{Error, Result};
+use crate::layout::{LAYOUT_NAMES, Layout};
+use crate::plan::graph::GraphPlan;
+use crate::plan::{MediaPlan, Overrides, Plan, requirement_failed};
+use crate::problem::{Level, Problem, Problems};
+use crate::prompt::literal_tokens;
+
+/// Everything found.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The family's name.
+    pub family: String,
+    /// The findings, in the order of the checks.
+    pub findings: Problems,
+}
+
+impl Report {
+    /// Whether nothing found is an error.
+    pub fn ok(&self) -> bool {
+        !self.findings.has_errors()
+    }
+}
+
+/// Checks `raw` against `checkpoint`: config keys, requirements, strip and formula, tensors, tokens, template.
+///
+/// Works with config files only, better with an index or shard headers, a tokenizer and a chat template; what is not there
+/// is said in a note.
+///
+/// # Errors
+/// Only where nothing can be compared, such as weight files in an unreadable folder.
+pub fn check(raw: &RawDescriptor, checkpoint: &Checkpoint) -> Result<Report> {
+    let mut findings = Problems::default();
+    for parts in raw.combinations() {
+        if let Err(error) = raw.describe(&parts) {
+            add_new(&mut findings, error.problems().clone());
+        }
+    }
+    let family = raw.name().to_owned();
+    if findings.has_errors() {
+        return Ok(Report { family, findings });
+    }
+    let plan = match Plan::resolve_with(raw, checkpoint, &Overrides::new()) {
+        Ok(plan) => plan,
+        Err(error) => {
+            findings.extend(as_findings(&error));
+            return Ok(Report { family, findings });
+        }
+    };
+    values(&plan, &mut findings);
+    if let Some(Err(problems)) = &plan.image {
+        add_new(&mut findings, problems.clone());
+    }
+    requirements(&plan, &mut findings);
+    if let Some(Ok(media)) = &plan.image {
+        strip_length(&plan, media, &mut findings);
+    }
+    let graph = GraphPlan::resolve(&plan.descriptor, &plan.values);
+    match &graph {
+        Ok(graph) => weights(&plan, graph, checkpoint, &mut findings)?,
+        Err(problems) => add_new(&mut findings, problems.clone()),
+    }
+    tokens::check(&plan, graph.as_ref().ok(), checkpoint, &mut findings);
+    Ok(Report { family, findings })
+}
+
+fn as_findings(error: &Error) -> Problems {
+    if error.problems().is_empty() {
+        Problem::error("config-file", error.to_string()).into()
+    } else {
+        error.problems().clone()
+    }
+}
+
+fn add_new(findings: &mut Problems, problems: Problems) {
+    for problem in problems {
+        if !findings.iter().any(|known| *known == problem) {
+            findings.push(problem);
+        }
+    }
+}
+
+/// Config keys: what is missing or not understood is an error, what is a default a note.
+fn values(plan: &Plan, findings: &mut Problems) {
+    for (name, resolved) in plan.values.iter() {
+        match resolved {
+            Err(problem) => add_new(findings, (**problem).clone().into()),
+            Ok(resolved) if resolved.defaulted => findings.push(
+                Problem::error("config-default", format!("`{name}` is not stated; it is {}", resolved.value))
+                    .level(Level::Note)
+                    .at(plan.descriptor.place(&format!("config.{name}"))),
+            ),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Requirements over config values. Those over the layout were held when the budget was resolved.
+fn requirements(plan: &Plan, findings: &mut Problems) {
+    let nowhere = Layout { rows: 0, cols: 0, width: 0, height: 0 };
+    for (sentence, text) in &plan.descriptor.family.require {
+        let Ok(expression) = Expression::parse(text) else { continue };
+        if expression.names().iter().any(|name| LAYOUT_NAMES.contains(&name.as_str())) {
+            continue;
+        }
+        match plan.values.condition(text, &BTreeMap::new()) {
+            Ok(true) => {}
+            Ok(false) => {
+                let place = plan.descriptor.place(&format!("require.{sentence}"));
+                findings.push(requirement_failed(sentence, text, &plan.values, &nowhere).at(place));
+            }
+            Err(problem) => add_new(findings, problem.into()),
+        }
+    }
+}
+
+/// The strip's length and the formula under `[floor]` are two statements of one number.
+fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
+    let lengths: BTreeMap<String, u64> = media
+        .literals
+        .iter()
+        .map(|(name, text)| (name.clone(), literal_tokens(&plan.folder, text).0))
+        .collect();
+    let literal = |name: &str| lengths.get(name).copied().unwrap_or(0);
+    for layout in media.policy.samples() {
+        let place = plan.descriptor.place("floor.image");
+        let shape = || {
+            let fields: Vec<_> =
+                layout.fields().into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
+            fields.join(", ")
+        };
+        let stated = media.stated_length(&layout, literal);
+        let strip = media.strip_length(&layout).map(|length| length.slots(|name| Some(literal(name))));
+        match (stated, strip) {
+            (Ok(stated), Ok(Some(slots))) if i64::try_from(slots) == Ok(stated) => {}
+            (Ok(stated), Ok(slots)) => {
+                let slots = slots.map_or_else(|| "too many".to_owned(), |slots| slots.to_string());
+                findings.push(
+                    Problem::error("strip-length", format!("strip and formula disagree at {}", shape()))
+                        .at(place)
+                        .expected_found(
+                            format!("`{}` gives {stated}", media.formula.text()),
+                            format!("`{}` has {slots}", media.strip.text()),
+                        )
+                        .with_hint("the formula under `[floor]` states the length of `image.strip`"),
+                );
+                return; // one layout tells enough
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                findings.push(Problem::error("expression", error.message).at(place));
+                return;
+            }
+        }
+    }
+}
+
+fn weights(plan: &Plan, graph: &GraphPlan, checkpoint: &Checkpoint, findings: &mut Problems) -> Result<()> {
+    if let Some(method) = checkpoint.quantisation() {
+        findings.push(
+            Problem::error("quantised", format!("the weights are quantised ({method}); they are neither checked nor run"))
+                .level(Level::Warning)
+                .in_file("config.json")
+                .at_key("quantization_config"),
+        );
+        return Ok(());
+    }
+    let Some(listing) = Listing::open(checkpoint.folder())? else {
+        findings.push(
+            Problem::error("weights-absent", "there are no weight files and no index; tensors are not checked")
+                .level(Level::Note),
+        );
+        return Ok(());
+    };
+    findings.extend(listing.problems.clone());
+    if listing.tensors.is_empty() {
+        return Ok(());
+    }
+    if listing.tensors.values().all(|tensor| tensor.shape.is_none()) {
+        findings.push(
+            Problem::error("weights-absent", "only the index is there; tensor names are checked, shapes are not")
+                .level(Level::Note),
+        );
+    }
+    let specs = crate::plan::tensors::tensors(graph);
+    findings.extend(match_tensors(&plan.descriptor, &specs, &listing).problems);
+    Ok(())
+}

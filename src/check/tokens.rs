@@ -1,0 +1,142 @@
+//! Tokens: config ids against the tokenizer and the embedding table, markers and frames against the chat template.
+
+use crate::checkpoint::Checkpoint;
+use crate::checkpoint::tokenizer::{Sentinels, TokenizerFiles};
+use crate::descriptor::Descriptor;
+use crate::plan::graph::GraphPlan;
+use crate::plan::{MediaPlan, Plan};
+use crate::problem::{Level, Problem, Problems};
+use crate::prompt::template::ChatTemplate;
+use crate::prompt::user_text::render_marked;
+use crate::prompt::{Content, Message};
+
+pub(super) fn check(plan: &Plan, graph: Option<&GraphPlan>, checkpoint: &Checkpoint, findings: &mut Problems) {
+    let folder = checkpoint.folder();
+    let files = match TokenizerFiles::read(folder) {
+        Ok(files) => files,
+        Err(error) => {
+            findings.push(Problem::error("tokenizer-file", error.to_string()));
+            return;
+        }
+    };
+    let has_tokenizer =
+        folder.join("tokenizer.json").is_file() || files.config("added_tokens_decoder").is_some() || folder.join("added_tokens.json").is_file();
+    if !has_tokenizer {
+        findings.push(Problem::error("tokenizer-absent", "there is no tokenizer; token ids are not checked").level(Level::Note));
+    }
+    for (name, token) in &plan.descriptor.family.tokens {
+        let key = format!("tokens.{name}");
+        let place = || plan.descriptor.place(&key);
+        let configured = plan.values.get(&key).ok();
+        let stated = configured.and_then(|resolved| resolved.value.as_i64());
+        let stored = if has_tokenizer { files.token_id(&token.text) } else { None };
+        match (stated, stored) {
+            (Some(stated), Some(stored)) if stated != i64::from(stored) => {
+                let source = configured.map_or("", |resolved| resolved.source.as_str());
+                let defaulted = configured.is_some_and(|resolved| resolved.defaulted);
+                // a default that the tokenizer contradicts says nothing of the file
+                let level = if defaulted { Level::Note } else { Level::Error };
+                findings.push(
+                    Problem::error("token-id", format!("config and tokenizer give `{}` different ids", token.text))
+                        .level(level)
+                        .at(place())
+                        .expected_found(format!("{stored} (the tokenizer)"), format!("{stated} ({source})")),
+                );
+            }
+            (_, None) if has_tokenizer => {
+                let needed = plan.descriptor.family.image.as_ref().is_some_and(|image| {
+                    image.marker == *name || image.fill.as_ref() == Some(name)
+                });
+                let level = if needed { Level::Error } else { Level::Warning };
+                findings.push(
+                    Problem::error("token-missing", format!("the tokenizer has no added token `{}`", token.text))
+                        .level(level)
+                        .at(place()),
+                );
+            }
+            _ => {}
+        }
+        let id = stored.map(i64::from).or(stated.filter(|_| configured.is_some_and(|resolved| !resolved.defaulted)));
+        if let (Some(id), Some(graph)) = (id, graph) {
+            let rows = graph.decoder.embed_rows;
+            if usize::try_from(id).map_or(true, |id| id >= rows) {
+                findings.push(
+                    Problem::error("token-range", format!("`{}` lies outside the embedding table", token.text))
+                        .at(place())
+                        .expected_found(format!("an id below {rows}"), id.to_string()),
+                );
+            }
+        }
+    }
+    if let Some(Ok(media)) = &plan.image {
+        template(&plan.descriptor, media, checkpoint, &files, findings);
+    }
+}
+
+/// One user message with one image and a text must give exactly one marker, in the frame that the family states.
+fn template(
+    descriptor: &Descriptor,
+    media: &MediaPlan,
+    checkpoint: &Checkpoint,
+    files: &TokenizerFiles,
+    findings: &mut Problems,
+) {
+    let template = match ChatTemplate::find(checkpoint.folder()) {
+        Ok(Some(template)) => template,
+        Ok(None) => {
+            if descriptor.family.prompt.is_none() {
+                findings.push(
+                    Problem::error("template-absent", "there is no chat template; the marker's frame is not checked")
+                        .level(Level::Note),
+                );
+            }
+            return;
+        }
+        Err(error) => {
+            findings.push(Problem::error("template-file", error.to_string()));
+            return;
+        }
+    };
+    let text_of = |name: &String| descriptor.family.tokens.get(name).map_or("", |token| token.text.as_str());
+    let marker = descriptor.family.image.as_ref().map(|image| text_of(&image.marker).to_owned()).unwrap_or_default();
+    let Ok(sentinels) = Sentinels::new(std::slice::from_ref(&marker)) else { return };
+    let messages =
+        [Message::new("user", vec![Content::Image, Content::Text("What is this?".to_owned())])];
+    let rendered = match render_marked(&template, &messages, true, &files.special_tokens(), &sentinels) {
+        Ok(rendered) => rendered,
+        Err(error) => {
+            findings.push(Problem::error("template-file", error.to_string()).in_file(template.source()));
+            return;
+        }
+    };
+    let pieces: Vec<&str> = rendered.split(sentinels.mark(&marker)).collect();
+    let [before, after] = pieces[..] else {
+        findings.push(
+            Problem::error("template-marker", "the chat template does not write the marker once for one image")
+                .at(descriptor.place("image.marker"))
+                .expected_found(format!("one `{marker}`"), format!("{} in `{}`", pieces.len() - 1, template.source())),
+        );
+        return;
+    };
+    let lead: String = media.frame.before.iter().map(text_of).collect();
+    let trail: String = media.frame.after.iter().map(text_of).collect();
+    if !before.ends_with(&lead) || !after.starts_with(&trail) {
+        findings.push(
+            Problem::error("template-frame", "the chat template puts something else around the marker")
+                .at(descriptor.place("image.frame"))
+                .expected_found(
+                    format!("`{lead}` before and `{trail}` after"),
+                    format!("`…{}` and `{}…`", tail(before), head(after)),
+                ),
+        );
+    }
+}
+
+fn tail(text: &str) -> String {
+    let count = text.chars().count();
+    text.chars().skip(count.saturating_sub(24)).collect()
+}
+
+fn head(text: &str) -> String {
+    text.chars().take(24).collect()
+}

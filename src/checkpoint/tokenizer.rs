@@ -1,0 +1,224 @@
+//! The tokenizer of a checkpoint, with media markers that only a template can write.
+//!
+//! [`TokenizerFiles`] answers what the small files say in microseconds. [`Tokenizer`] is the whole thing, built from
+//! `tokenizer.json` the way the reference's `TokenizersBackend` does, with protected markers renamed ([`Sentinels`]).
+
+mod files;
+mod rename;
+mod sentinel;
+mod stream;
+
+use std::fs;
+use std::path::Path;
+
+pub use files::TokenizerFiles;
+pub use sentinel::Sentinels;
+pub use stream::DecodeStream;
+
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::byte_level::ByteLevel;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::decoders::sequence::Sequence;
+use tokenizers::decoders::strip::Strip;
+use tokenizers::normalizers::replace::Replace;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::{DecoderWrapper, NormalizerWrapper};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What stands around the model of a tokenizer: normalizer, pre-tokenizer and decoder.
+///
+/// The reference builds some tokenizer classes from the vocabulary alone, with a pipeline of the class in place of the
+/// stored one, and then gives other ids than the file would (runs of digits and of spaces). Which class it takes depends
+/// on `tokenizer_class` and on a table of model types, so a descriptor says which pipeline applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pipeline {
+    /// The pipeline in `tokenizer.json` (the reference's `TokenizersBackend`).
+    #[default]
+    Stored,
+    /// Byte-level words and nothing else (the reference's `GPT2Tokenizer`).
+    ByteLevel,
+    /// Spaces as `▁`, with one in front: of every piece between added tokens if `legacy` of `tokenizer_config.json` is
+    /// true, of the whole text otherwise; none if `add_prefix_space` is false (the reference's `LlamaTokenizer`).
+    Metaspace,
+}
+
+impl Pipeline {
+    /// All of them with the names that descriptors use.
+    pub const NAMED: [(&'static str, Self); 3] =
+        [("stored", Self::Stored), ("byte-level", Self::ByteLevel), ("metaspace", Self::Metaspace)];
+}
+
+/// A tokenizer ready for use.
+#[derive(Debug)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    sentinels: Sentinels,
+}
+
+impl Tokenizer {
+    /// Builds the tokenizer of `directory` with its stored pipeline; `protected` are the media markers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tokenizer::load_with`].
+    pub fn load(directory: &Path, protected: &[String]) -> Result<Self> {
+        Self::load_with(directory, protected, Pipeline::Stored)
+    }
+
+    /// Builds the tokenizer of `directory` around its model; `protected` are the media markers.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Tokenizer`] if there is no `tokenizer.json`, or it or one of the small files is not understood.
+    pub fn load_with(directory: &Path, protected: &[String], pipeline: Pipeline) -> Result<Self> {
+        let files = TokenizerFiles::read(directory)?;
+        let failed = |message: String| Error::new(ErrorKind::Tokenizer, message);
+        let json = fs::read_to_string(directory.join(files::TOKENIZER)).map_err(|error| {
+            failed(format!("cannot read `{}`", directory.join(files::TOKENIZER).display()))
+                .with_source(error)
+                .with_hint("a tokenizer is needed; other tokenizer files are not read")
+        })?;
+        let sentinels = Sentinels::new(protected)?;
+        let pairs: Vec<_> =
+            sentinels.markers().map(|marker| (marker, sentinels.mark(marker))).collect();
+        let renamed = rename::rename_strings(&json, &pairs);
+        let mut inner = build(&json, &renamed)?;
+        inner.with_padding(None);
+        inner
+            .with_truncation(None)
+            .map_err(|error| failed("truncation cannot be unset".into()).with_source(error))?;
+        apply_pipeline(&mut inner, pipeline, &files)?;
+        let mut tokens = files.tokens_to_add(|text| {
+            inner.get_added_vocabulary().get_vocab().contains_key(sentinels.mark(text))
+        });
+        for token in &mut tokens {
+            token.content = sentinels.mark(&token.content).to_string();
+        }
+        inner
+            .add_tokens(tokens)
+            .map_err(|error| failed("the added tokens do not fit".into()).with_source(error))?;
+        let split = files.config("split_special_tokens").and_then(serde_json::Value::as_bool);
+        inner.set_encode_special_tokens(split.unwrap_or(false));
+        Ok(Self { inner, sentinels })
+    }
+
+    /// The ids of `text`, in which sentinels stand for markers. Markers that are written out are ordinary text.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Tokenizer`] if the text holds the sentinel of a marker that is not one token, or the tokenizer
+    /// fails.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
+        for marker in self.sentinels.markers() {
+            let sentinel = self.sentinels.mark(marker);
+            if self.inner.token_to_id(sentinel).is_none() && text.contains(sentinel) {
+                let message = format!("the marker `{marker}` is not one token of this tokenizer");
+                return Err(Error::new(ErrorKind::Tokenizer, message));
+            }
+        }
+        let encoding = self.inner.encode_fast(text, add_special_tokens).map_err(|error| {
+            Error::new(ErrorKind::Tokenizer, "the text cannot be tokenised").with_source(error)
+        })?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of `ids`. Markers are written out.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Tokenizer`] if the decoder fails. Ids outside the vocabulary give no text, as in the reference.
+    pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String> {
+        let text = self.inner.decode(ids, skip_special_tokens).map_err(|error| {
+            Error::new(ErrorKind::Tokenizer, "the tokens cannot be turned into text")
+                .with_source(error)
+        })?;
+        Ok(self.sentinels.restore_markers(text))
+    }
+
+    /// Text from tokens that arrive one by one.
+    pub fn decode_stream(&self, skip_special_tokens: bool) -> DecodeStream<'_> {
+        DecodeStream::new(self, skip_special_tokens)
+    }
+
+    /// The id of one token, a marker included.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(self.sentinels.mark(token))
+    }
+
+    /// The token of an id, as the vocabulary spells it.
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id).map(|token| self.sentinels.restore_markers(token))
+    }
+
+    /// How many tokens there are, added ones included.
+    pub fn vocabulary_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// What stands for `marker` in a text to encode: its sentinel, or `marker` itself if it is not protected.
+    pub fn mark<'a>(&'a self, marker: &'a str) -> &'a str {
+        self.sentinels.mark(marker)
+    }
+
+    /// The protected markers and what stands for them.
+    pub fn sentinels(&self) -> &Sentinels {
+        &self.sentinels
+    }
+}
+
+/// The tokenizer of a `tokenizer.json`, read from its renamed text.
+fn build(json: &str, renamed: &str) -> Result<tokenizers::Tokenizer> {
+    tokenizers::Tokenizer::from_bytes(renamed.as_bytes()).or_else(|error| {
+        // only renaming may have cost it merges; a file that is faulty as it stands is not to be mended
+        let sound = renamed != json && tokenizers::Tokenizer::from_bytes(json.as_bytes()).is_ok();
+        let mended = sound.then(|| rename::drop_lost_merges(renamed)).flatten();
+        mended
+            .and_then(|mended| tokenizers::Tokenizer::from_bytes(mended.as_bytes()).ok())
+            .ok_or_else(|| {
+                Error::new(ErrorKind::Tokenizer, "`tokenizer.json` is not understood")
+                    .with_source(error)
+            })
+    })
+}
+
+fn apply_pipeline(
+    inner: &mut tokenizers::Tokenizer,
+    pipeline: Pipeline,
+    files: &TokenizerFiles,
+) -> Result<()> {
+    let failed = |error: tokenizers::Error| {
+        Error::new(ErrorKind::Tokenizer, "the tokenizer's pipeline cannot be replaced")
+            .with_source(error)
+    };
+    let flag = |key: &str| files.config(key).and_then(serde_json::Value::as_bool);
+    match pipeline {
+        Pipeline::Stored => {}
+        Pipeline::ByteLevel => {
+            let prefix = flag("add_prefix_space").unwrap_or(false);
+            inner.with_normalizer(None::<NormalizerWrapper>).map_err(failed)?;
+            inner.with_pre_tokenizer(Some(ByteLevel::new(prefix, true, true)));
+            inner.with_decoder(Some(ByteLevel::new(true, true, true)));
+        }
+        Pipeline::Metaspace => {
+            let prefix = flag("add_prefix_space").unwrap_or(true);
+            let scheme = match (prefix, flag("legacy").unwrap_or(false)) {
+                (false, _) => PrependScheme::Never,
+                (true, true) => PrependScheme::Always,
+                (true, false) => PrependScheme::First,
+            };
+            let mut steps = vec![
+                DecoderWrapper::from(Replace::new("▁", " ").map_err(failed)?),
+                DecoderWrapper::from(ByteFallback::default()),
+                DecoderWrapper::from(Fuse::default()),
+            ];
+            if prefix {
+                steps.push(DecoderWrapper::from(Strip::new(' ', 1, 0)));
+            }
+            inner.with_normalizer(None::<NormalizerWrapper>).map_err(failed)?;
+            inner.with_pre_tokenizer(Some(Metaspace::new('▁', scheme, false)));
+            inner.with_decoder(Some(Sequence::new(steps)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! The types of a family file. Their field documentation becomes `schema/family.schema.json`.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::block::{Norm, Rope, Stack};
+use super::config::{Lookup, Section};
+use super::image::Media;
+use super::slot::{Count, Flag, Number, OneOrMany};
+
+/// One model family, or a part of one.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "vlm-spec family")]
+pub struct Family {
+    /// What the family is called and which checkpoints it describes.
+    pub family: Header,
+    /// Values looked up in config files, by section and name; `section.name` names one everywhere else.
+    #[serde(default)]
+    pub config: IndexMap<String, Section>,
+    /// Tokens by name.
+    #[serde(default)]
+    pub tokens: IndexMap<String, Token>,
+    /// How a prompt is laid out where checkpoints carry no chat template.
+    pub prompt: Option<Prompt>,
+    /// Everything about images.
+    pub image: Option<Media>,
+    /// The expressions that state how many tokens one item costs at most, over the layout and config values.
+    #[serde(default)]
+    pub floor: IndexMap<String, String>,
+    /// Transformer stacks by name.
+    #[serde(default)]
+    pub stacks: IndexMap<String, Stack>,
+    /// Rotary embeddings by name.
+    #[serde(default)]
+    pub rope: IndexMap<String, Rope>,
+    /// The language model.
+    pub decoder: Decoder,
+    /// How positions are counted.
+    pub positions: Positions,
+    /// Where tensors are found.
+    pub tensors: Tensors,
+    /// Conditions that must hold of a checkpoint, by the sentence that `check` prints when one does not.
+    #[serde(default)]
+    pub require: IndexMap<String, String>,
+    /// Checkpoints with known floors; tests hold them.
+    #[serde(default)]
+    pub example: Vec<Example>,
+}
+
+/// What the family is called and which checkpoints it describes.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// The name people use.
+    pub title: String,
+    /// One line on what is distinctive.
+    pub about: String,
+    /// Alternatives; each is a table of config.json paths and the value (or values) that must stand there. The alternative
+    /// with the most paths wins.
+    #[serde(rename = "match")]
+    pub matches: Vec<IndexMap<String, OneOrMany>>,
+}
+
+/// A token by its text, and where config files state its id.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    /// The text in the tokenizer.
+    pub text: String,
+    /// Where config files state its id; `check` holds it against the tokenizer.
+    pub id: Option<Lookup>,
+}
+
+/// The layout of a prompt without a chat template.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Prompt {
+    /// `{media}` stands for all markers, `{text}` for the prompt.
+    pub raw: String,
+}
+
+/// The language model.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Decoder {
+    /// Token embeddings.
+    pub embed: Embedding,
+    /// The stack, by its name in `[stacks]`.
+    pub stack: String,
+    /// The norm after the last block.
+    pub leave: Norm,
+    /// The output projection.
+    pub head: Head,
+}
+
+/// Token embeddings.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Embedding {
+    /// Rows of the table.
+    pub rows: Count,
+    /// Factor on token embeddings, not on media rows; left out, 1.
+    pub scale: Option<Number>,
+    /// The tensor's name below the decoder's root.
+    pub name: String,
+}
+
+/// The output projection.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// Rows of the projection: the size of the vocabulary.
+    pub rows: Count,
+    /// Whether it is the embedding table where no head is stored. A stored head wins.
+    pub tied: Flag,
+}
+
+/// How positions are counted.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Positions {
+    /// One axis: 0, 1, 2, …
+    Sequential {
+        /// The first position.
+        #[serde(default)]
+        start: i64,
+    },
+    /// Three axes: text advances all alike; a media item's rows stand still on the first axis and take their row and
+    /// column on the others; afterwards counting goes on beyond the largest.
+    Mrope {
+        /// How far an item moves the cursor, over its layout.
+        advance: Count,
+    },
+}
+
+/// Where tensors are found.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tensors {
+    /// Complete alternatives of name prefixes; files saved by different library versions differ. The one under which most
+    /// tensors are found is taken.
+    pub roots: Vec<Root>,
+    /// Patterns of stored tensors that nothing reads, below a root (`tower:post_layernorm.*`) or absolute. `*` stands for
+    /// any text.
+    #[serde(default)]
+    pub ignore: Vec<String>,
+}
+
+/// One complete set of name prefixes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Root {
+    /// Of the image tower.
+    pub tower: Option<String>,
+    /// Of the image connector.
+    pub connector: Option<String>,
+    /// Of the decoder.
+    pub decoder: String,
+    /// The full name of the output projection, without `.weight`.
+    pub head: String,
+}
+
+/// A checkpoint with known floors.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Example {
+    /// The checkpoint's published name.
+    pub checkpoint: String,
+    /// The expansion part of the floor, by modality.
+    pub floor: IndexMap<String, i64>,
+}
+

@@ -1,0 +1,240 @@
+//! `[image]`: from a picture's size to prompt tokens, and from its pixels to embeddings.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::block::Norm;
+use super::slot::{Choice, Count, Flag, Member, Number};
+use crate::backend::{Activation, NormKind};
+use crate::media::Filter;
+
+impl Member for Filter {
+    const KIND: &'static str = "filter";
+    const MEMBERS: &'static [(&'static str, &'static str, Self)] = &[
+        ("bilinear", "Triangle, antialiased.", Self::Bilinear),
+        ("bicubic", "Keys' cubic with a = −1/2, antialiased.", Self::Bicubic),
+        ("lanczos", "Lanczos with three lobes, antialiased.", Self::Lanczos),
+    ];
+}
+
+/// Everything about one modality.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Media {
+    /// The token that stands for one item in a rendered prompt, by its name in `[tokens]`.
+    pub marker: String,
+    /// The token under an item's encoder rows; left out, the marker.
+    pub fill: Option<String>,
+    /// What the chat template puts around the marker: `<token>`, `"text"`, and `*` for the marker.
+    #[serde(default = "bare_frame")]
+    pub frame: String,
+    /// How a picture becomes the pixels of the tower; it decides the layout.
+    pub resize: Resize,
+    /// From bytes to floats.
+    pub pixels: Pixels,
+    /// The token slots that one marker expands to.
+    pub strip: String,
+    /// Texts that a strip uses, by name.
+    #[serde(default)]
+    pub literals: IndexMap<String, String>,
+    /// The encoder.
+    pub tower: Tower,
+    /// What of the encoder's states is used.
+    pub features: Features,
+    /// From encoder states to rows of the decoder.
+    pub connector: Connector,
+}
+
+fn bare_frame() -> String {
+    "*".to_owned()
+}
+
+/// A resize policy.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Resize {
+    /// One fixed size: resize (shortest edge, or to a height and width), then cut or pad around the centre.
+    Crop(CropParameters),
+    /// Both sides to multiples of a step, keeping the aspect ratio, the area within bounds.
+    Area(AreaParameters),
+}
+
+/// Parameters of `crop`. Layout: `rows`, `cols` (cells of the result), `width`, `height` (its pixels).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CropParameters {
+    /// Whether pictures are padded to a square with the mean colour first.
+    pub pad_square: Option<Flag>,
+    /// Whether pictures are resized.
+    pub resize: Flag,
+    /// The shortest edge after resizing; 0 where `height` and `width` hold.
+    pub shortest: Count,
+    /// The height after resizing where `shortest` is 0.
+    pub height: Count,
+    /// The width after resizing where `shortest` is 0.
+    pub width: Count,
+    /// Whether the centre is cut out (smaller pictures are padded with black).
+    pub crop: Flag,
+    /// The height cut out.
+    pub crop_height: Count,
+    /// The width cut out.
+    pub crop_width: Count,
+    /// Pixels per cell.
+    pub cell: Count,
+    /// The interpolation.
+    pub filter: Choice<Filter>,
+}
+
+/// Parameters of `area`. Layout: `rows`, `cols` (steps of the result), `width`, `height` (its pixels).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AreaParameters {
+    /// Both sides become multiples of this many pixels.
+    pub step: Count,
+    /// The smallest area, in pixels.
+    pub least: Count,
+    /// The largest area, in pixels.
+    pub most: Count,
+    /// The largest ratio of the sides; a longer picture is refused.
+    pub aspect: Count,
+    /// Factor on the area before it is compared; left out, 1.
+    pub frames: Option<Count>,
+    /// The interpolation.
+    pub filter: Choice<Filter>,
+}
+
+/// From bytes to floats.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pixels {
+    /// Whether bytes are multiplied by `factor`.
+    pub rescale: Flag,
+    /// The factor, usually 1 / 255.
+    pub factor: Number,
+    /// Whether mean and deviation are applied.
+    pub normalise: Flag,
+    /// The mean per channel, by the name of a config value.
+    pub mean: String,
+    /// The deviation per channel, by the name of a config value.
+    pub std: String,
+}
+
+/// The encoder.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tower {
+    /// The patch embedding.
+    pub patch: Patch,
+    /// A learned row before all patches.
+    pub class: Option<ClassRow>,
+    /// A learned row added per position.
+    pub position: Option<PositionTable>,
+    /// A norm before the first block.
+    pub enter: Option<Norm>,
+    /// The stack, by its name in `[stacks]`.
+    pub stack: String,
+}
+
+/// A patch embedding: a convolution whose stride is its kernel, stored `[width, channels, (frames,) size, size]`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Patch {
+    /// Pixels per side.
+    pub size: Count,
+    /// Depth of the kernel; a still picture is repeated that often. Left out: the kernel has no such axis.
+    pub frames: Option<Count>,
+    /// Patches are emitted in blocks of this many per side, row-major inside and outside. Left out, 1: plain raster order.
+    pub block: Option<Count>,
+    /// Whether there is a bias.
+    pub bias: Flag,
+    /// The tensor's name below the tower's root.
+    pub name: String,
+}
+
+/// A learned row before all patches.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClassRow {
+    /// The tensor's full name below the tower's root; nothing is appended.
+    pub parameter: String,
+}
+
+/// A table with one row per position, the class row's first.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PositionTable {
+    /// Rows of the table.
+    pub rows: Count,
+    /// The tensor's name below the tower's root.
+    pub name: String,
+}
+
+/// What of the encoder's states is used.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Features {
+    /// Which states: after how many blocks; negative counts from the end, −1 being the last. A list (or the name of a
+    /// config value holding one) is concatenated on channels.
+    pub taps: Count,
+    /// How many leading rows of every picture are dropped; left out, none.
+    pub drop: Option<Count>,
+}
+
+/// From encoder states to rows of the decoder.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Connector {
+    /// The steps, in order.
+    pub ops: Vec<ConnectorOp>,
+    /// How its rows enter the decoder.
+    pub splice: Choice<Splice>,
+}
+
+/// How media rows enter the decoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Splice {
+    /// They stand in place of the fill tokens' embeddings.
+    Replace,
+}
+
+impl Member for Splice {
+    const KIND: &'static str = "splice";
+    const MEMBERS: &'static [(&'static str, &'static str, Self)] =
+        &[("replace", "Rows stand in place of the fill tokens' embeddings.", Self::Replace)];
+}
+
+/// One step of a connector.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ConnectorOp {
+    /// A linear map `[rows, in]` → `[rows, out]`; the tensor is `[out, in]`.
+    Linear {
+        /// Elements per row afterwards.
+        out: Count,
+        /// Whether there is a bias.
+        bias: Flag,
+        /// The tensor's name below the connector's root.
+        name: String,
+    },
+    /// An elementwise function; the shape stays.
+    Activation {
+        /// Which.
+        kind: Choice<Activation>,
+    },
+    /// A norm over each row; the shape stays.
+    Norm {
+        /// The kind.
+        kind: Choice<NormKind>,
+        /// Added to the variance or mean square.
+        eps: Number,
+        /// The tensor's name below the connector's root.
+        name: String,
+    },
+    /// Space to depth: `side`² neighbouring patches become one row, `[rows, width]` → `[rows / side², width · side²]`,
+    /// in the order (row, column, channel).
+    Merge {
+        /// Patches per side.
+        side: Count,
+    },
+}

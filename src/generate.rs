@@ -1,0 +1,249 @@
+//! From a prompt to text: greedy or sampled, and the trace of one run.
+
+use std::time::Instant;
+
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Embedded, Model, Picture, Timings, Trace, TraceTensor};
+use crate::prompt::Request;
+
+/// How tokens are chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// 0 takes the likeliest token.
+    pub temperature: f32,
+    /// Only the likeliest tokens that together reach this probability are drawn from.
+    pub top_p: f32,
+    /// The seed of the draw.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { temperature: 0.0, top_p: 1.0, seed: 0 }
+    }
+}
+
+impl Sampling {
+    /// Checks the ranges.
+    pub fn check(self) -> Result<Self> {
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            return Err(Error::new(ErrorKind::Usage, format!("the temperature `{}` is not 0 or more", self.temperature)));
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return Err(Error::new(ErrorKind::Usage, format!("top-p `{}` is not above 0 and at most 1", self.top_p)));
+        }
+        Ok(self)
+    }
+}
+
+/// A finished generation.
+#[derive(Debug, Clone)]
+pub struct Generated {
+    /// Every generated id, the ending token included.
+    pub tokens: Vec<u32>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// How long each part took.
+    pub timings: Timings,
+}
+
+/// Splitmix64: a small generator, so that a seed gives the same draw on every machine.
+struct Draw(u64);
+
+impl Draw {
+    /// Uniform in [0, 1).
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) as f64 / 2.0_f64.powi(64)
+    }
+}
+
+/// The first largest value's index.
+fn likeliest(logits: &[f32]) -> u32 {
+    let mut best = 0;
+    for (index, value) in logits.iter().enumerate() {
+        if *value > logits[best] {
+            best = index;
+        }
+    }
+    best as u32
+}
+
+fn choose(logits: &[f32], sampling: Sampling, draw: &mut Draw) -> u32 {
+    if sampling.temperature == 0.0 {
+        return likeliest(logits);
+    }
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weight = |logit: f32| f64::from((logit - largest) / sampling.temperature).exp();
+    let mut ranked: Vec<(u32, f64)> =
+        logits.iter().enumerate().map(|(index, logit)| (index as u32, weight(*logit))).collect();
+    ranked.sort_by(|left, right| right.1.total_cmp(&left.1));
+    let total: f64 = ranked.iter().map(|(_, weight)| weight).sum();
+    let mut kept = 0.0;
+    let mut count = 0;
+    while count < ranked.len() && (count == 0 || kept < f64::from(sampling.top_p) * total) {
+        kept += ranked[count].1;
+        count += 1;
+    }
+    let mut target = draw.next() * kept;
+    for (index, weight) in &ranked[..count] {
+        target -= weight;
+        if target < 0.0 {
+            return *index;
+        }
+    }
+    ranked[count - 1].0
+}
+
+impl<B: Backend> Model<B> {
+    /// Generates at most `limit` tokens; `on_token` sees each as it is made and stops the run by returning `false`.
+    ///
+    /// # Errors
+    /// As for [`Model::embed`]; the first error of `on_token`.
+    pub fn generate(
+        &self,
+        request: Request<'_>,
+        pictures: &[Picture],
+        limit: usize,
+        sampling: Sampling,
+        on_token: &mut dyn FnMut(u32) -> Result<bool>,
+    ) -> Result<Generated> {
+        let sampling = sampling.check()?;
+        let mut timings = Timings::default();
+        let embedded = self.embed(request, pictures, &mut timings)?;
+        let prompt_tokens = embedded.prompt.ids.len();
+        let start = Instant::now();
+        let mut cache = self.cache(capacity(prompt_tokens, limit)?)?;
+        let states = self.forward(embedded.rows, &embedded.positions.tokens, &mut cache)?;
+        let logits = self.last_logits(&states)?;
+        timings.prefill = start.elapsed();
+        let start = Instant::now();
+        let tokens =
+            self.continue_from(logits, embedded.positions.next, &mut cache, limit, sampling, on_token)?;
+        timings.decode = start.elapsed();
+        Ok(Generated { tokens, prompt_tokens, timings })
+    }
+
+    fn continue_from(
+        &self,
+        mut logits: Vec<f32>,
+        next: i64,
+        cache: &mut crate::graph::DecoderCache<B>,
+        limit: usize,
+        sampling: Sampling,
+        on_token: &mut dyn FnMut(u32) -> Result<bool>,
+    ) -> Result<Vec<u32>> {
+        let mut draw = Draw(sampling.seed);
+        let mut tokens = Vec::new();
+        while tokens.len() < limit {
+            if logits.iter().any(|logit| logit.is_nan()) {
+                return Err(Error::new(ErrorKind::Weights, "the model produced values that are not numbers"));
+            }
+            let token = choose(&logits, sampling, &mut draw);
+            let position = next + tokens.len() as i64;
+            tokens.push(token);
+            if !on_token(token)? || self.ending().contains(&token) || tokens.len() == limit {
+                break;
+            }
+            let row = self.lookup(&[token])?;
+            let states = self.forward(row, &[[position; 3]], cache)?;
+            logits = self.last_logits(&states)?;
+        }
+        Ok(tokens)
+    }
+
+    /// Runs a prompt once and keeps every stage under the names of the trace file.
+    ///
+    /// Stages: `input_ids`, `positions`, `image.K.pixels`, `image.K.tower`, `image.K.features`, `embeds`, `logits`,
+    /// `generated` (greedy, at most `limit` tokens, the ending token included).
+    pub fn trace(&self, request: Request<'_>, pictures: &[Picture], limit: usize) -> Result<Trace> {
+        let backend = self.backend();
+        let mut trace = Trace::new();
+        let mut timings = Timings::default();
+        let Embedded { prompt, positions, rows, towers, features } = self.embed(request, pictures, &mut timings)?;
+        let length = prompt.ids.len();
+        trace.insert(
+            "input_ids".to_owned(),
+            TraceTensor::Integer(vec![length], prompt.ids.iter().map(|id| i64::from(*id)).collect()),
+        );
+        let axes = self.position_axes();
+        let by_axis = (0..axes).flat_map(|axis| positions.tokens.iter().map(move |token| token[axis])).collect();
+        trace.insert("positions".to_owned(), TraceTensor::Integer(vec![axes, length], by_axis));
+        // a policy with one fixed size gives tiles; a picture at its own size is one run of tokens
+        let tiled = matches!(&self.plan().image, Some(Ok(media)) if media.policy.budget_kind() == "fixed");
+        let keep = |trace: &mut Trace, name: String, tensor: &B::Tensor, tiles: bool| -> Result<()> {
+            let (rows, width) = backend.shape(tensor);
+            let shape = if tiles { vec![1, rows, width] } else { vec![rows, width] };
+            trace.insert(name, TraceTensor::Float(shape, backend.download(tensor)?));
+            Ok(())
+        };
+        for (item, picture) in pictures.iter().enumerate() {
+            let pixels = &picture.pixels;
+            let shape = vec![1, pixels.channels, pixels.height, pixels.width];
+            trace.insert(format!("image.{item}.pixels"), TraceTensor::Float(shape, pixels.data.clone()));
+            if let (Some(tower), Some(features)) = (towers.get(item), features.get(item)) {
+                keep(&mut trace, format!("image.{item}.tower"), tower, tiled)?;
+                keep(&mut trace, format!("image.{item}.features"), features, false)?;
+            }
+        }
+        keep(&mut trace, "embeds".to_owned(), &rows, false)?;
+        let mut cache = self.cache(capacity(length, limit)?)?;
+        let states = self.forward(rows, &positions.tokens, &mut cache)?;
+        let logits = self.logits(&states)?;
+        let vocabulary = logits.len() / length.max(1);
+        let last = logits.get(logits.len() - vocabulary..).unwrap_or_default().to_vec();
+        trace.insert("logits".to_owned(), TraceTensor::Float(vec![length, vocabulary], logits));
+        let generated =
+            self.continue_from(last, positions.next, &mut cache, limit, Sampling::default(), &mut |_| Ok(true))?;
+        trace.insert(
+            "generated".to_owned(),
+            TraceTensor::Integer(vec![generated.len()], generated.into_iter().map(i64::from).collect()),
+        );
+        Ok(trace)
+    }
+}
+
+fn capacity(prompt: usize, limit: usize) -> Result<usize> {
+    prompt.checked_add(limit).ok_or_else(|| Error::new(ErrorKind::Usage, "too many tokens are asked for"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greedy_takes_the_first_of_equals() {
+        assert_eq!(likeliest(&[0.0, 3.0, 3.0, -1.0]), 1);
+    }
+
+    #[test]
+    fn a_seed_fixes_the_draw_and_top_p_cuts_the_tail() {
+        let logits = [2.0, 1.0, 0.0, -8.0];
+        let sampling = Sampling { temperature: 1.0, top_p: 0.8, seed: 7 };
+        let draw = |seed| {
+            let mut source = Draw(seed);
+            (0..50).map(|_| choose(&logits, sampling, &mut source)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        // probabilities 0.67 and 0.24 reach 0.8 together
+        assert!(draw(7).iter().all(|token| *token < 2));
+        let warm = Sampling { top_p: 1.0, ..sampling };
+        let mut source = Draw(1);
+        let many: Vec<_> = (0..4000).map(|_| choose(&logits, warm, &mut source)).collect();
+        let share = many.iter().filter(|token| **token == 0).count() as f64 / 4000.0;
+        assert!((share - 0.665).abs() < 0.03, "{share}"); // four standard deviations of 4000 draws
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        assert!(Sampling { temperature: -1.0, ..Sampling::default() }.check().is_err());
+        assert!(Sampling { temperature: f32::NAN, ..Sampling::default() }.check().is_err());
+        assert!(Sampling { top_p: 0.0, ..Sampling::default() }.check().is_err());
+        assert!(Sampling { top_p: 1.1, ..Sampling::default() }.check().is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! From a plan to backend calls: blocks, encoder, connector, decoder. Files and models' names are unknown here; tensors
+//! come from a [`TensorSource`].
+
+mod block;
+mod decoder;
+mod encoder;
+mod tables;
+
+pub use self::decoder::{Decoder, DecoderCache};
+pub use self::encoder::{EncodedItem, Encoder, EncoderInput};
+use crate::backend::{Activation, Backend, Epilogue, Norm};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::graph::NormPlan;
+use crate::plan::tensors::Component;
+use crate::tensor::HostTensor;
+
+/// Where weights come from: a component and a name below it.
+pub trait TensorSource {
+    /// The stored tensor.
+    fn tensor(&self, component: Component, name: &str) -> Result<HostTensor>;
+    /// The stored tensor, or `None` if the checkpoint has none of that name.
+    fn optional(&self, component: Component, name: &str) -> Result<Option<HostTensor>>;
+}
+
+/// Loads tensors of one component onto a backend.
+struct Loader<'a, B: Backend> {
+    backend: &'a B,
+    source: &'a dyn TensorSource,
+    component: Component,
+}
+
+impl<B: Backend> Loader<'_, B> {
+    /// A vector as a row `[1, n]` of f32.
+    fn vector(&self, name: &str) -> Result<B::Tensor> {
+        let tensor = self.source.tensor(self.component, name)?;
+        let width = tensor.elements();
+        self.backend.upload(tensor.to_f32(), 1, width)
+    }
+
+    /// A table as f32 rows; meant for small ones.
+    fn table(&self, name: &str) -> Result<B::Tensor> {
+        let tensor = self.source.tensor(self.component, name)?;
+        let rows = tensor.shape.first().copied().unwrap_or(1);
+        let width = tensor.elements() / rows.max(1);
+        self.backend.upload(tensor.to_f32(), rows, width)
+    }
+
+    /// A matrix in its own dtype; further axes of a convolution are flattened into the columns.
+    fn matrix(&self, name: &str) -> Result<B::Weight> {
+        matrix(self.backend, &self.source.tensor(self.component, name)?)
+    }
+
+    fn linear(&self, name: &str, bias: bool) -> Result<Linear<B>> {
+        let weight = self.matrix(&format!("{name}.weight"))?;
+        let bias = if bias { Some(self.vector(&format!("{name}.bias"))?) } else { None };
+        Ok(Linear { weight, bias })
+    }
+
+    fn norm(&self, name: &str, plan: &NormPlan) -> Result<NormWeights<B>> {
+        let weight = self.vector(&format!("{name}.weight"))?;
+        let bias = if plan.bias { Some(self.vector(&format!("{name}.bias"))?) } else { None };
+        Ok(NormWeights { plan: plan.clone(), weight, bias })
+    }
+}
+
+fn matrix<B: Backend>(backend: &B, tensor: &HostTensor) -> Result<B::Weight> {
+    let rows = tensor.shape.first().copied().unwrap_or(1);
+    let columns = tensor.elements() / rows.max(1);
+    let flat = tensor
+        .reshape(vec![rows, columns])
+        .ok_or_else(|| Error::new(ErrorKind::Weights, format!("a matrix has the shape {:?}", tensor.shape)))?;
+    backend.weight(&flat)
+}
+
+/// A linear map with its bias.
+struct Linear<B: Backend> {
+    weight: B::Weight,
+    bias: Option<B::Tensor>,
+}
+
+impl<B: Backend> Linear<B> {
+    fn apply(&self, backend: &B, x: &B::Tensor) -> Result<B::Tensor> {
+        backend.linear(x, &self.weight, Epilogue { bias: self.bias.as_ref(), activation: None, residual: None })
+    }
+
+    fn apply_with(
+        &self,
+        backend: &B,
+        x: &B::Tensor,
+        activation: Option<Activation>,
+        residual: Option<&B::Tensor>,
+    ) -> Result<B::Tensor> {
+        backend.linear(x, &self.weight, Epilogue { bias: self.bias.as_ref(), activation, residual })
+    }
+}
+
+/// A norm with its tensors.
+struct NormWeights<B: Backend> {
+    plan: NormPlan,
+    weight: B::Tensor,
+    bias: Option<B::Tensor>,
+}
+
+impl<B: Backend> NormWeights<B> {
+    fn apply(&self, backend: &B, x: &B::Tensor) -> Result<B::Tensor> {
+        let norm = Norm {
+            kind: self.plan.kind,
+            weight: Some(&self.weight),
+            offset: 0.0,
+            bias: self.bias.as_ref(),
+            eps: self.plan.eps,
+        };
+        backend.norm(x, &norm)
+    }
+}

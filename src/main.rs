@@ -1,0 +1,9 @@
+//! The `spec` program.
+
+use std::process::ExitCode;
+
+mod cli;
+
+fn main() -> ExitCode {
+    cli::main()
+}

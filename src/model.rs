@@ -1,0 +1,408 @@
+//! A family with its weights on a backend: pictures in, logits out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use indexmap::IndexMap;
+
+use crate::backend::Backend;
+use crate::check::{TensorMatch, match_tensors};
+use crate::checkpoint::weights::Weights;
+use crate::checkpoint::{Checkpoint, Source};
+use crate::descriptor::family::Root;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Decoder, DecoderCache, Encoder, EncoderInput, TensorSource};
+use crate::layout::crop::ResizeTo;
+use crate::layout::{ImageSize, Layout, Policy};
+use crate::media::{
+    Normaliser, PatchOrder, Planes, Rgb8, center_crop, load_image, pad_to_square, patchify, resize,
+};
+use crate::plan::graph::GraphPlan;
+use crate::plan::tensors::{Component, TensorSpec, tensors};
+use crate::plan::{MediaPlan, Plan};
+use crate::problem::Problems;
+use crate::prompt::{Item, Positions, Prompt, PromptMaker, Request, positions};
+use crate::tensor::HostTensor;
+
+/// A picture ready for the tower.
+#[derive(Debug, Clone)]
+pub struct Picture {
+    /// Its size as decoded, orientation applied.
+    pub size: ImageSize,
+    /// What the size policy made of it.
+    pub layout: Layout,
+    /// Normalised values `[3, height, width]`.
+    pub pixels: Planes,
+    /// What was noticed while decoding.
+    pub notes: Vec<String>,
+}
+
+/// A loaded model.
+pub struct Model<B: Backend> {
+    plan: Plan,
+    graph: GraphPlan,
+    backend: B,
+    encoder: Option<Encoder<B>>,
+    decoder: Decoder<B>,
+    maker: PromptMaker,
+    ending: Vec<u32>,
+    /// What was noticed while loading.
+    pub notes: Problems,
+}
+
+/// A prompt with everything that the decoder receives.
+pub struct Embedded<B: Backend> {
+    /// The prompt.
+    pub prompt: Prompt,
+    /// Its positions.
+    pub positions: Positions,
+    /// One row per token, `[n, width]`, media rows in place.
+    pub rows: B::Tensor,
+    /// Per item what the connector received.
+    pub towers: Vec<B::Tensor>,
+    /// Per item what the connector produced.
+    pub features: Vec<B::Tensor>,
+}
+
+/// How long the parts of a run took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Timings {
+    /// Reading headers, mapping and preparing weights.
+    pub load: Duration,
+    /// Decoding, resizing and normalising pictures.
+    pub preprocess: Duration,
+    /// Tower and connector.
+    pub encode: Duration,
+    /// The prompt through the decoder.
+    pub prefill: Duration,
+    /// All later tokens.
+    pub decode: Duration,
+}
+
+impl Timings {
+    /// Runs `work` and adds the time it took to `slot`.
+    pub fn measure<T>(slot: &mut Duration, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let result = work();
+        *slot += start.elapsed();
+        result
+    }
+}
+
+struct Stored<'a> {
+    weights: &'a Weights,
+    root: &'a Root,
+}
+
+impl TensorSource for Stored<'_> {
+    fn tensor(&self, component: Component, name: &str) -> Result<HostTensor> {
+        self.weights.tensor(&component.full_name(self.root, name))
+    }
+
+    fn optional(&self, component: Component, name: &str) -> Result<Option<HostTensor>> {
+        let name = component.full_name(self.root, name);
+        self.weights.info(&name).map(|_| self.weights.tensor(&name)).transpose()
+    }
+}
+
+impl<B: Backend> Model<B> {
+    /// Loads what a run needs. Everything wrong with the weights is reported at once, before any compute.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoNumber`] for config values, [`ErrorKind::Weights`] for weights, [`ErrorKind::Unsupported`] for
+    /// quantised ones, [`ErrorKind::Tokenizer`] for the tokenizer.
+    pub fn load(plan: Plan, checkpoint: &Checkpoint, backend: B) -> Result<Self> {
+        if let Some(method) = checkpoint.quantisation() {
+            return Err(Error::new(ErrorKind::Unsupported, format!("the weights are quantised ({method}), which is not spoken"))
+                .with_hint("`spec floor`, `spec count` and `spec check` work on this checkpoint"));
+        }
+        let graph = GraphPlan::resolve(&plan.descriptor, &plan.values).map_err(|problems| config_error(&problems))?;
+        if let Some(Err(problems)) = &plan.image {
+            return Err(config_error(problems));
+        }
+        let weights = Weights::open(checkpoint.folder())?;
+        let specs = tensors(&graph);
+        let TensorMatch { root, problems, .. } =
+            match_tensors(&plan.descriptor, &specs, weights.listing());
+        if problems.has_errors() {
+            let count = problems.len();
+            let what = if count == 1 { "a problem".to_owned() } else { format!("{count} problems") };
+            return Err(Error::new(ErrorKind::Weights, format!("the weights do not fit the family: {what}"))
+                .with_problems(problems));
+        }
+        require_dtypes(&weights, &root, &specs)?;
+        let source = Stored { weights: &weights, root: &root };
+        let encoder = graph.image.as_ref().map(|encoder| Encoder::load(&backend, &source, encoder)).transpose()?;
+        let decoder = Decoder::load(&backend, &source, &graph.decoder)?;
+        let maker = PromptMaker::open(&plan)?;
+        let ending = ending_tokens(checkpoint);
+        let notes = weights.problems().clone();
+        Ok(Self { plan, graph, backend, encoder, decoder, maker, ending, notes })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Tokenizer and template.
+    pub fn prompts(&self) -> &PromptMaker {
+        &self.maker
+    }
+
+    /// Ids that end a generation.
+    pub fn ending(&self) -> &[u32] {
+        &self.ending
+    }
+
+    /// The number of position axes.
+    pub fn position_axes(&self) -> usize {
+        self.graph.positions.axes()
+    }
+
+    fn media(&self) -> Option<&MediaPlan> {
+        self.plan.image.as_ref().and_then(|image| image.as_ref().ok())
+    }
+
+    /// Reads and preprocesses a picture.
+    pub fn picture(&self, file: &Path) -> Result<Picture> {
+        let media = self.media().ok_or_else(|| {
+            Error::new(ErrorKind::Media, format!("family `{}` takes no images", self.plan.family()))
+        })?;
+        preprocess(&self.plan, media, file)
+    }
+
+    /// Tokenises a request, encodes its pictures, and splices their rows between the token embeddings.
+    pub fn embed(&self, request: Request<'_>, pictures: &[Picture], timings: &mut Timings) -> Result<Embedded<B>> {
+        let items: Vec<Item> = pictures.iter().map(|picture| Item { layout: picture.layout }).collect();
+        let prompt = self.maker.make(request, &items, self.media())?;
+        if prompt.ids.is_empty() {
+            return Err(Error::new(ErrorKind::Usage, "the prompt has no tokens"));
+        }
+        let positions =
+            positions(&self.graph.positions, &self.plan.values, prompt.ids.len(), &prompt.spans)?;
+        let encoded = Timings::measure(&mut timings.encode, || self.encode(pictures))?;
+        let mut rows = self.decoder.embed(&self.backend, &prompt.ids)?;
+        for (span, item) in prompt.spans.iter().zip(&encoded) {
+            let (count, _) = self.backend.shape(&item.features);
+            if count != span.rows.len() {
+                return Err(Error::new(
+                    ErrorKind::Placeholders,
+                    format!("image {} has {count} rows, but {} tokens stand for it", span.item + 1, span.rows.len()),
+                ));
+            }
+            let index: Vec<u32> = span.rows.iter().map(|row| *row as u32).collect();
+            rows = self.backend.scatter(rows, &item.features, &index)?;
+        }
+        let (towers, features) = encoded.into_iter().map(|item| (item.tower, item.features)).unzip();
+        Ok(Embedded { prompt, positions, rows, towers, features })
+    }
+
+    fn encode(&self, pictures: &[Picture]) -> Result<Vec<crate::graph::EncodedItem<B>>> {
+        let (Some(encoder), Some(plan)) = (&self.encoder, &self.graph.image) else { return Ok(Vec::new()) };
+        let order = PatchOrder {
+            patch: (plan.patch.size, plan.patch.size),
+            frames: plan.patch.frames.unwrap_or(1),
+            block: plan.patch.block,
+        };
+        let inputs = pictures.iter().map(|picture| {
+            let pixels = whole_patches(&picture.pixels, plan.patch.size)?;
+            let patches = patchify(&pixels, order)?;
+            Ok(EncoderInput {
+                rows: pixels.height / plan.patch.size,
+                cols: pixels.width / plan.patch.size,
+                patches: patches.data,
+            })
+        });
+        encoder.encode(&self.backend, inputs.collect::<Result<_>>()?)
+    }
+
+    /// An empty cache for `capacity` tokens.
+    pub fn cache(&self, capacity: usize) -> Result<DecoderCache<B>> {
+        self.decoder.cache(&self.backend, capacity)
+    }
+
+    /// Runs rows through the decoder; the states after its last norm.
+    pub fn forward(&self, rows: B::Tensor, at: &[[i64; 3]], cache: &mut DecoderCache<B>) -> Result<B::Tensor> {
+        self.decoder.forward(&self.backend, rows, at, cache)
+    }
+
+    /// Token embeddings `[ids, width]`, as a plain lookup.
+    pub fn lookup(&self, ids: &[u32]) -> Result<B::Tensor> {
+        self.decoder.embed(&self.backend, ids)
+    }
+
+    /// Logits `[rows, vocabulary]` of states.
+    pub fn logits(&self, states: &B::Tensor) -> Result<Vec<f32>> {
+        self.backend.download(&self.decoder.logits(&self.backend, states)?)
+    }
+
+    /// Logits of the last row of states alone.
+    pub fn last_logits(&self, states: &B::Tensor) -> Result<Vec<f32>> {
+        let (rows, _) = self.backend.shape(states);
+        let last = self.backend.gather(states, &[rows.saturating_sub(1) as u32])?;
+        self.logits(&last)
+    }
+}
+
+/// A convolution reads whole patches only: pixels beyond the last whole one are not seen.
+fn whole_patches(pixels: &Planes, size: usize) -> Result<std::borrow::Cow<'_, Planes>> {
+    let (height, width) = (pixels.height / size * size, pixels.width / size * size);
+    if height == pixels.height && width == pixels.width {
+        return Ok(std::borrow::Cow::Borrowed(pixels));
+    }
+    let mut data = Vec::with_capacity(pixels.channels * height * width);
+    for channel in 0..pixels.channels {
+        let plane = pixels.plane(channel).unwrap_or_default();
+        for row in plane.chunks_exact(pixels.width).take(height) {
+            data.extend_from_slice(row.get(..width).unwrap_or_default());
+        }
+    }
+    Planes::new(pixels.channels, height, width, data).map(std::borrow::Cow::Owned)
+}
+
+fn config_error(problems: &Problems) -> Error {
+    let first = problems.iter().next().map(|problem| problem.message.clone()).unwrap_or_default();
+    Error::new(ErrorKind::NoNumber, first).with_problems(problems.clone())
+}
+
+fn require_dtypes(weights: &Weights, root: &Root, specs: &[TensorSpec]) -> Result<()> {
+    for spec in specs.iter().filter(|spec| spec.required) {
+        let name = spec.component.full_name(root, &spec.name);
+        if let Some(info) = weights.info(&name)
+            && info.dtype.dtype().is_none()
+        {
+            let message = format!("tensor `{name}` is stored as `{}`; only F32, F16 and BF16 are read", info.dtype);
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+    }
+    Ok(())
+}
+
+/// `eos_token_id` of generation_config.json, else of config.json at either level; one id or a list.
+fn ending_tokens(checkpoint: &Checkpoint) -> Vec<u32> {
+    let files = checkpoint.files();
+    let generation = files.source(Source::Generation).get("eos_token_id");
+    let config = checkpoint.config();
+    let found =
+        generation.or_else(|| config.get("eos_token_id")).or_else(|| config.get("text_config.eos_token_id"));
+    match found {
+        Some(serde_json::Value::Array(ids)) => {
+            ids.iter().filter_map(|id| u32::try_from(id.as_u64()?).ok()).collect()
+        }
+        Some(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// Decodes a picture and makes it what the reference processor makes of it.
+pub fn preprocess(plan: &Plan, media: &MediaPlan, file: &Path) -> Result<Picture> {
+    let loaded = load_image(file)?;
+    let size = ImageSize { width: loaded.image.width(), height: loaded.image.height() };
+    let name = file.display();
+    let layout = media
+        .policy
+        .layout(size)
+        .map_err(|reason| Error::new(ErrorKind::Media, format!("`{name}` ({size}) is refused: {reason}")))?;
+    let pixels_plan = plan.descriptor.family.image.as_ref().map(|image| &image.pixels);
+    let Some(settings) = pixels_plan else {
+        return Err(Error::new(ErrorKind::Media, "this family takes no images"));
+    };
+    let value = |problem: crate::problem::Problem| config_error(&problem.into());
+    let values = &plan.values;
+    let channels = |name: &str| -> Result<[f64; 3]> {
+        let numbers = values.numbers(name, 3).map_err(value)?;
+        Ok([numbers[0], numbers[1], numbers[2]]) // `numbers` has checked the length
+    };
+    let mean = channels(&settings.mean)?;
+    let rescale = values.flag(&settings.rescale).map_err(value)?;
+    let factor = values.number(&settings.factor).map_err(value)?;
+    let normalise = values.flag(&settings.normalise).map_err(value)?;
+    let normaliser = Normaliser::new(
+        rescale.then_some(factor),
+        if normalise { Some((mean, channels(&settings.std)?)) } else { None },
+    )?;
+    let image = apply_policy(loaded.image, size, media, &layout, mean)?;
+    Ok(Picture { size, layout, pixels: normaliser.apply(&image), notes: loaded.notes })
+}
+
+fn apply_policy(
+    mut image: Rgb8,
+    mut size: ImageSize,
+    media: &MediaPlan,
+    layout: &Layout,
+    mean: [f64; 3],
+) -> Result<Rgb8> {
+    match &media.policy {
+        Policy::Area(_) => resize(&image, layout.width, layout.height, media.filter),
+        Policy::Crop(crop) => {
+            if crop.pad_square {
+                // `pad_to_square(background_color=int(255 * mean))`
+                image = pad_to_square(&image, mean.map(|mean| (mean * 255.0) as u8))?;
+                size = ImageSize { width: image.width(), height: image.height() };
+            }
+            if let Some(to) = crop.resize {
+                image = resize_to(&image, to, size, media)?;
+            }
+            if crop.cut { center_crop(&image, layout.width, layout.height) } else { Ok(image) }
+        }
+    }
+}
+
+fn resize_to(image: &Rgb8, to: ResizeTo, size: ImageSize, media: &MediaPlan) -> Result<Rgb8> {
+    let target = to.target(size).ok_or_else(|| {
+        Error::new(ErrorKind::Media, format!("a picture of {size} is too thin: its long side would overflow"))
+    })?;
+    resize(image, target.width, target.height, media.filter)
+}
+
+/// Everything a traced run keeps, by the names of the trace file.
+pub type Trace = IndexMap<String, TraceTensor>;
+
+/// One kept tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TraceTensor {
+    /// Values of stages.
+    Float(Vec<usize>, Vec<f32>),
+    /// Ids and positions.
+    Integer(Vec<usize>, Vec<i64>),
+}
+
+/// Writes a trace as a safetensors file with the family and this program's version in its metadata.
+pub fn write_trace(trace: &Trace, family: &str, file: &PathBuf) -> Result<()> {
+    let bytes: Vec<(String, safetensors::Dtype, Vec<usize>, Vec<u8>)> = trace
+        .iter()
+        .map(|(name, tensor)| match tensor {
+            TraceTensor::Float(shape, values) => {
+                let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                (name.clone(), safetensors::Dtype::F32, shape.clone(), bytes)
+            }
+            TraceTensor::Integer(shape, values) => {
+                let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                (name.clone(), safetensors::Dtype::I64, shape.clone(), bytes)
+            }
+        })
+        .collect();
+    let failed = |message: String| Error::new(ErrorKind::Output, message);
+    let views = bytes
+        .iter()
+        .map(|(name, dtype, shape, bytes)| {
+            let view = safetensors::tensor::TensorView::new(*dtype, shape.clone(), bytes)
+                .map_err(|error| failed(format!("cannot lay out `{name}`")).with_source(error))?;
+            Ok((name.clone(), view))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let metadata = std::collections::HashMap::from([
+        ("family".to_owned(), family.to_owned()),
+        ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+    ]);
+    let serialised = safetensors::serialize(views, Some(metadata))
+        .map_err(|error| failed("cannot lay out the trace".to_owned()).with_source(error))?;
+    fs::write(file, serialised).map_err(|error| failed(format!("cannot write `{}`", file.display())).with_source(error))
+}

@@ -1,0 +1,114 @@
+//! A family bound to one checkpoint: every integer known.
+
+pub mod graph;
+mod media;
+pub mod tensors;
+pub mod values;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use crate::checkpoint::Checkpoint;
+use crate::descriptor::{Descriptor, Pick, RawDescriptor};
+use crate::error::{Error, ErrorKind, Result};
+use crate::problem::{Problem, Problems};
+
+pub use self::media::{Cost, Frame, Framing, Input, MediaPlan, requirement_failed};
+pub use self::values::{Overrides, Resolved, Values, parse_override};
+
+/// A kind of media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Modality {
+    /// Still pictures.
+    Image,
+    /// Sound.
+    Audio,
+}
+
+impl Modality {
+    /// The word in family files and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Audio => "audio",
+        }
+    }
+}
+
+/// A family on a checkpoint. The budget of each modality stands on its own: what is not understood of one thing does not
+/// hurt another.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The typed family, parts picked by this checkpoint.
+    pub descriptor: Descriptor,
+    /// Every config value with its source, or why there is none.
+    pub values: Values,
+    /// What images cost; `None` where the family takes none.
+    pub image: Option<Result<MediaPlan, Problems>>,
+    /// The checkpoint's folder.
+    pub folder: PathBuf,
+    pub(crate) framing: OnceLock<Framing>,
+}
+
+impl Plan {
+    /// Binds `descriptor` to `checkpoint`.
+    ///
+    /// # Errors
+    /// Where a part cannot be picked, the family file has problems, or an override names no value. A missing or
+    /// contradictory config value is no error here: it is one of whatever reads it.
+    pub fn resolve(raw: &RawDescriptor, checkpoint: &Checkpoint) -> Result<Self> {
+        Self::resolve_with(raw, checkpoint, &Overrides::new())
+    }
+
+    /// The same with some preprocessing values set by the caller.
+    pub fn resolve_with(raw: &RawDescriptor, checkpoint: &Checkpoint, overrides: &Overrides) -> Result<Self> {
+        let mut parts = Vec::new();
+        let mut problems = Problems::default();
+        for pick in raw.picks() {
+            match choose(pick, checkpoint) {
+                Ok(part) => parts.push(part),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if !problems.is_empty() {
+            let first = problems.iter().next().map(|problem| problem.message.clone()).unwrap_or_default();
+            return Err(Error::new(ErrorKind::NoNumber, first).with_problems(problems));
+        }
+        let descriptor = raw.describe(&parts)?;
+        let values = Values::resolve(&descriptor, checkpoint.files(), overrides)?;
+        let image = descriptor
+            .family
+            .image
+            .as_ref()
+            .map(|media| MediaPlan::resolve(&descriptor, media, &values));
+        Ok(Self { descriptor, values, image, folder: checkpoint.folder().to_owned(), framing: OnceLock::new() })
+    }
+
+    /// The family's name.
+    pub fn family(&self) -> &str {
+        &self.descriptor.name
+    }
+}
+
+fn choose(pick: &Pick, checkpoint: &Checkpoint) -> Result<String, Problem> {
+    let Some(path) = &pick.path else {
+        return pick.parts.values().next().cloned().ok_or_else(|| Problem::error("key-missing", "no part is named"));
+    };
+    let config = checkpoint.config();
+    match config.get(path) {
+        Some(value) => {
+            let word = value.as_str().unwrap_or_default();
+            pick.parts.get(word).cloned().ok_or_else(|| {
+                let known: Vec<_> = pick.parts.keys().map(String::as_str).collect();
+                let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                Problem::error("config-variant", format!("`{}` is `{found}`, which is not understood", config.label(path)))
+                    .in_file(&config.name)
+                    .at_key(path)
+                    .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{found}`"))
+            })
+        }
+        None => pick.otherwise.clone().ok_or_else(|| {
+            Problem::error("config-missing", format!("nothing states `{}`", config.label(path))).in_file(&config.name)
+        }),
+    }
+}

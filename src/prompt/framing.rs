@@ -1,0 +1,76 @@
+//! What a chat template adds around one marker, and how many tokens a literal text is.
+
+use std::path::Path;
+
+use crate::checkpoint::tokenizer::{Tokenizer, TokenizerFiles};
+use crate::descriptor::Descriptor;
+use crate::plan::{Framing, MediaPlan};
+use crate::prompt::message::{Content, Message};
+use crate::prompt::template::ChatTemplate;
+use crate::prompt::user_text::{adds_special_tokens, render_marked};
+
+/// Texts that a framing is measured with; the largest difference counts, since a template's text may or may not merge
+/// with what follows.
+const PROBES: [&str; 4] = ["What is this?", "Describe the image.", "Compare the two images.", "1"];
+
+/// Tokens of a literal text: one if it stands as one entry among the added tokens, measured if there is a tokenizer,
+/// else at most its bytes.
+pub fn literal_tokens(folder: &Path, text: &str) -> (u64, bool) {
+    if let Ok(files) = TokenizerFiles::read(folder)
+        && files.token_id(text).is_some()
+    {
+        return (1, true);
+    }
+    if folder.join("tokenizer.json").is_file()
+        && let Ok(tokenizer) = Tokenizer::load(folder, &[])
+        && let Ok(ids) = tokenizer.encode(text, false)
+    {
+        return (ids.len() as u64, true);
+    }
+    (text.len() as u64, false)
+}
+
+/// The framing of an image: (one user message with one item and a text) − (the same with the text alone) − 1.
+///
+/// Where the frame consists of named tokens, each counts one and nothing is measured. Other text is measured with the
+/// checkpoint's own template and tokenizer. Without those it is bounded by its bytes, plus one token for each side of it
+/// that may split a token of its neighbours.
+pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Framing {
+    let frame = &media.frame;
+    let named = (frame.before.len() + frame.after.len()) as u64;
+    if frame.literals.is_empty() {
+        return Framing { tokens: named, exact: true };
+    }
+    if let Some(tokens) = measured(descriptor, folder) {
+        return Framing { tokens, exact: true };
+    }
+    let bytes: usize = frame.literals.iter().filter_map(|name| media.literals.get(name)).map(String::len).sum();
+    Framing { tokens: named + bytes as u64 + 1, exact: false }
+}
+
+fn measured(descriptor: &Descriptor, folder: &Path) -> Option<u64> {
+    let media = descriptor.family.image.as_ref()?;
+    let marker = &descriptor.family.tokens.get(&media.marker)?.text;
+    if !folder.join("tokenizer.json").is_file() {
+        return None;
+    }
+    let template = ChatTemplate::find(folder).ok()??;
+    let files = TokenizerFiles::read(folder).ok()?;
+    let tokenizer = Tokenizer::load(folder, std::slice::from_ref(marker)).ok()?;
+    let special = files.special_tokens();
+    let bos = files.special("bos_token");
+    let count = |content: Vec<Content>| {
+        let messages = [Message::new("user", content)];
+        let text = render_marked(&template, &messages, true, &special, tokenizer.sentinels()).ok()?;
+        let ids = tokenizer.encode(&text, adds_special_tokens(&text, bos.as_deref())).ok()?;
+        Some(ids.len() as u64)
+    };
+    let mut most = None;
+    for probe in PROBES {
+        let text = Content::Text(probe.to_owned());
+        let with = count(vec![Content::Image, text.clone()])?;
+        let without = count(vec![text])?;
+        most = most.max(Some(with.saturating_sub(without).saturating_sub(1)));
+    }
+    most
+}
