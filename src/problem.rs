@@ -152,6 +152,18 @@ impl Problems {
         self.0.push(problem);
     }
 
+    /// Adds one unless the same is known, wherever it was found: many values may suffer from one missing file.
+    pub fn push_new(&mut self, problem: Problem) {
+        let known = |other: &Problem| {
+            other.code == problem.code
+                && other.message == problem.message
+                && (other.place == problem.place || problem.code == "config-file")
+        };
+        if !self.0.iter().any(known) {
+            self.0.push(problem);
+        }
+    }
+
     /// Adds many.
     pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         self.0.extend(problems);

@@ -85,9 +85,7 @@ fn as_findings(error: &Error) -> Problems {
 
 fn add_new(findings: &mut Problems, problems: Problems) {
     for problem in problems {
-        if !findings.iter().any(|known| *known == problem) {
-            findings.push(problem);
-        }
+        findings.push_new(problem);
     }
 }
 

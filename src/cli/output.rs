@@ -54,10 +54,10 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Writes an error with its problems and hint to stderr.
+/// Writes an error to stderr: its problems first, then one line, then its hint.
 pub(crate) fn print_error(error: &Error) {
     for problem in error.problems() {
-        note(&problem.to_string());
+        note(&format!("{problem}\n"));
     }
     note(&format!("error: {error}"));
     if let Some(hint) = error.hint() {

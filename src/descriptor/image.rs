@@ -29,6 +29,9 @@ pub struct Media {
     /// What the chat template puts around the marker: `<token>`, `"text"`, and `*` for the marker.
     #[serde(default = "bare_frame")]
     pub frame: String,
+    /// Tokens that the texts of `frame` may add by splitting their neighbours; counted where the framing is not measured.
+    #[serde(default)]
+    pub seam: u32,
     /// How a picture becomes the pixels of the tower; it decides the layout.
     pub resize: Resize,
     /// From bytes to floats.

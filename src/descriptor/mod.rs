@@ -107,6 +107,11 @@ impl RawDescriptor {
         &self.name
     }
 
+    /// Where the dotted key path is written.
+    pub fn place(&self, key: &str) -> Place {
+        self.root.place(key)
+    }
+
     /// The choices that config values make.
     pub fn picks(&self) -> &[Pick] {
         &self.picks

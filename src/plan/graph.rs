@@ -275,9 +275,7 @@ impl Resolver<'_> {
                 } else {
                     problem
                 };
-                if !self.problems.iter().any(|known| *known == problem) {
-                    self.problems.push(problem);
-                }
+                self.problems.push_new(problem);
                 None
             }
         }

@@ -11,7 +11,7 @@ use crate::descriptor::strip::{Slot, Strip, StripLength};
 use crate::layout::{Area, Crop, Formula, ImageSize, LAYOUT_NAMES, Layout, Maximum, Policy};
 use crate::layout::crop::ResizeTo;
 use crate::media::Filter;
-use crate::problem::{Problem, Problems};
+use crate::problem::{Place, Problem, Problems};
 
 /// One value that a budget was computed from.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +54,8 @@ pub struct Frame {
     pub after: Vec<String>,
     /// Names of literals on either side.
     pub literals: Vec<String>,
+    /// Tokens that the literals may add by splitting their neighbours.
+    pub seam: u64,
 }
 
 /// Tokens around one marker.
@@ -81,12 +83,21 @@ impl MediaPlan {
     pub fn resolve(descriptor: &Descriptor, media: &Media, values: &Values) -> Result<Self, Problems> {
         let mut problems = Problems::default();
         let mut place = |problem: Problem, key: &str| {
-            problems.push(if problem.place == crate::problem::Place::default() {
+            problems.push_new(if problem.place == Place::default() {
                 problem.at(descriptor.place(key))
             } else {
                 problem
             });
         };
+        // a variant that nobody knows, or a contradiction, says that the settings are not those that this family describes
+        for (name, resolved) in values.iter() {
+            if let Err(problem) = resolved
+                && name.starts_with("image.")
+                && ["config-variant", "config-disagree", "value-bound"].contains(&problem.code)
+            {
+                place((**problem).clone(), "image");
+            }
+        }
         let policy = policy(&media.resize, values).map_err(|problem| place(problem, "image.resize")).ok();
         let filter = match &media.resize {
             Resize::Crop(parameters) => values.choice(&parameters.filter),
@@ -110,7 +121,7 @@ impl MediaPlan {
                 Err(problem) => place(problem, "floor.image"),
             }
         }
-        let frame = frame(&media.frame).map_err(|problem| place(problem, "image.frame")).ok();
+        let frame = frame(&media.frame, media.seam).map_err(|problem| place(problem, "image.frame")).ok();
         let inputs = inputs(media, &bindings, values);
         let literals = media.literals.iter().map(|(name, text)| (name.clone(), text.clone())).collect();
         match (policy, filter, strip, formula, frame) {
@@ -266,10 +277,11 @@ fn area(parameters: &AreaParameters, values: &Values) -> Result<Policy, Problem>
         .map_err(|error| Problem::error("layout", error.message().to_owned()))
 }
 
-fn frame(text: &str) -> Result<Frame, Problem> {
+fn frame(text: &str, seam: u32) -> Result<Frame, Problem> {
     let strip = Strip::parse(text).map_err(|error| Problem::error("strip", error.message))?;
     let slots = strip.expand(&BTreeMap::new()).map_err(|error| Problem::error("strip", error.message))?;
-    let mut frame = Frame { before: Vec::new(), after: Vec::new(), literals: Vec::new() };
+    let mut frame =
+        Frame { before: Vec::new(), after: Vec::new(), literals: Vec::new(), seam: u64::from(seam) };
     let mut markers = 0;
     for slot in slots {
         match slot {

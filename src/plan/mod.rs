@@ -67,7 +67,7 @@ impl Plan {
         for pick in raw.picks() {
             match choose(pick, checkpoint) {
                 Ok(part) => parts.push(part),
-                Err(problem) => problems.push(problem),
+                Err(problem) => problems.push(problem.at(raw.place(&format!("{}.use", pick.mount)))),
             }
         }
         if !problems.is_empty() {
@@ -102,13 +102,11 @@ fn choose(pick: &Pick, checkpoint: &Checkpoint) -> Result<String, Problem> {
                 let known: Vec<_> = pick.parts.keys().map(String::as_str).collect();
                 let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 Problem::error("config-variant", format!("`{}` is `{found}`, which is not understood", config.label(path)))
-                    .in_file(&config.name)
-                    .at_key(path)
                     .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{found}`"))
             })
         }
         None => pick.otherwise.clone().ok_or_else(|| {
-            Problem::error("config-missing", format!("nothing states `{}`", config.label(path))).in_file(&config.name)
+            Problem::error("config-missing", format!("nothing states `{}`", config.label(path)))
         }),
     }
 }

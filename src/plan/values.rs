@@ -14,7 +14,7 @@ use crate::descriptor::expression::{Bound, Expression, ExpressionError};
 use crate::descriptor::slot::{Choice, Count, Flag, Member, Number};
 use crate::descriptor::{Descriptor, nearest};
 use crate::error::{Error, ErrorKind, Result as CrateResult};
-use crate::problem::Problem;
+use crate::problem::{Place, Problem};
 
 /// How many sources a path may name, and the deepest chain of values that read each other.
 const DEPTH_LIMIT: usize = 32;
@@ -345,13 +345,9 @@ impl<'a> Resolver<'a> {
             result
         };
         let result = result.map_err(|mut problem| {
-            if problem.place.line.is_none() {
-                let file = problem.place.file.take();
+            // a value computed from one that failed passes that one's problem on
+            if problem.place == Place::default() {
                 problem.place = self.descriptor.place(&format!("config.{name}"));
-                if file.is_some() {
-                    problem.place.file = file;
-                    problem.place.line = None;
-                }
             }
             Box::new(problem)
         });
@@ -458,7 +454,7 @@ impl<'a> Resolver<'a> {
         for candidate in &candidates {
             if let FileState::Broken(reason) = &candidate.file.state {
                 let name = &candidate.file.name;
-                return Err(Problem::error("config-file", format!("`{name}` cannot be used: {reason}")).in_file(name));
+                return Err(Problem::error("config-file", format!("`{name}` cannot be used: {reason}")));
             }
         }
         let stated: Vec<_> = candidates
@@ -502,7 +498,7 @@ impl<'a> Resolver<'a> {
         let present = candidates.iter().any(|candidate| matches!(candidate.file.state, FileState::Object(_)));
         if !present && let Some(candidate) = candidates.iter().find(needed) {
             let name = &candidate.file.name;
-            return Err(Problem::error("config-file", format!("`{name}` is missing")).in_file(name));
+            return Err(Problem::error("config-file", format!("`{name}` is missing")));
         }
         if let Some(value) = section.absent.get(entry)
             && self.roots_absent(section)
@@ -529,9 +525,6 @@ impl<'a> Resolver<'a> {
         if let Some(blocked) = blocked {
             let label = blocked.file.label(&blocked.path);
             problem = problem.with_hint(format!("the default does not apply where `{label}` is given"));
-        }
-        if let Some(candidate) = candidates.first() {
-            problem = problem.in_file(&candidate.file.name);
         }
         Err(problem)
     }
@@ -560,12 +553,10 @@ fn agreement(lookup: &Lookup, stated: &[(&Candidate<'_>, &Value)]) -> Result<Opt
                 Some(number) if number >= 1 => {}
                 Some(number) => {
                     return Err(Problem::error("value-bound", format!("`{label}` is {number}"))
-                        .in_file(&candidate.file.name)
                         .expected_found("at least 1", number.to_string()));
                 }
                 None => {
                     return Err(Problem::error("config-type", format!("`{label}` is not an integer"))
-                        .in_file(&candidate.file.name)
                         .expected_found("an integer", value.to_string()));
                 }
             }
@@ -576,7 +567,6 @@ fn agreement(lookup: &Lookup, stated: &[(&Candidate<'_>, &Value)]) -> Result<Opt
                     "config-disagree",
                     format!("`{first_label}` is {}, but `{label}` is {}", plain(first), plain(&value)),
                 )
-                .in_file(&candidate.file.name)
                 .expected_found("the same value in both", format!("{} and {}", plain(first), plain(&value))));
             }
             Some(_) => {}
@@ -595,9 +585,6 @@ fn mapped(lookup: &Lookup, value: Value, label: &str) -> Result<Value, Problem> 
             .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{word}`"));
         if let Some(near) = nearest(&word, known) {
             problem = problem.with_hint(format!("did you mean `{near}`?"));
-        }
-        if let Some((file, _)) = label.split_once(": ") {
-            problem = problem.in_file(file);
         }
         problem
     })

@@ -33,8 +33,8 @@ pub fn literal_tokens(folder: &Path, text: &str) -> (u64, bool) {
 /// The framing of an image: (one user message with one item and a text) − (the same with the text alone) − 1.
 ///
 /// Where the frame consists of named tokens, each counts one and nothing is measured. Other text is measured with the
-/// checkpoint's own template and tokenizer. Without those it is bounded by its bytes, plus one token for each side of it
-/// that may split a token of its neighbours.
+/// checkpoint's own template and tokenizer. Without those it is bounded by its bytes, plus the tokens that the family says it
+/// may add at its seams.
 pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Framing {
     let frame = &media.frame;
     let named = (frame.before.len() + frame.after.len()) as u64;
@@ -45,7 +45,7 @@ pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Fra
         return Framing { tokens, exact: true };
     }
     let bytes: usize = frame.literals.iter().filter_map(|name| media.literals.get(name)).map(String::len).sum();
-    Framing { tokens: named + bytes as u64 + 1, exact: false }
+    Framing { tokens: named + bytes as u64 + frame.seam, exact: false }
 }
 
 fn measured(descriptor: &Descriptor, folder: &Path) -> Option<u64> {

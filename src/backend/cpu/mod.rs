@@ -40,6 +40,9 @@ pub use cache::Cache;
 pub use storage::Tensor;
 pub use weight::Weight;
 
+/// More threads than any machine has processors; a slip of the finger must not start a million.
+const MOST_THREADS: usize = 1024;
+
 /// Scalar operations that an elementwise function takes, roughly.
 const FUNCTION_WORK: usize = 16;
 
@@ -58,6 +61,10 @@ impl Cpu {
         let threads = match threads {
             Some(0) => {
                 return Err(Error::new(ErrorKind::Usage, "the number of threads must not be `0`"));
+            }
+            Some(threads) if threads > MOST_THREADS => {
+                let message = format!("the number of threads must be at most {MOST_THREADS}, not `{threads}`");
+                return Err(Error::new(ErrorKind::Usage, message));
             }
             Some(threads) => threads,
             None => available_parallelism().map_or(1, usize::from),
