@@ -35,7 +35,9 @@ SEED = 20
 HELD_OUT = 400                 # the last samples of load_digits, never trained on
 VALIDATION_STEP = 20           # every 20th training sample is kept for choosing the weights
 PICTURES = 500
-BATCH, RATE = 64, 1e-3
+BATCH = 64
+RATES = (0, 300, 4550, 7000, 7750), (0, 1e-3, 1e-3, 5.1e-4, 1e-5)     # learning rate at these steps; linear between
+STEPS = RATES[0][-1]
 
 HEIGHT, PATCH, MERGE = 24, 6, 2
 UNIT = PATCH * MERGE           # both sides of a picture reach the model as a multiple of this
@@ -377,9 +379,9 @@ def work(rank, a, meeting):
         optimizer.load_state_dict(old["optimizer"])
 
     began, recent = time.time(), []
-    for step in range(start + 1, a.steps + 1):
-        for g in optimizer.param_groups:      # warm up, stay, cool down over the last a.cooldown steps
-            g["lr"] = RATE * min(1, step / 300, 0.01 + (a.steps - step) / a.cooldown)
+    for step in range(start + 1, STEPS + 1):
+        for g in optimizer.param_groups:
+            g["lr"] = np.interp(step, *RATES)
         longest = min(MAX_DIGITS, 1 + max(0, step - 500) // 150)
         width, plans = next_batch(writer, waiting, BATCH, longest)
         text = PROMPTS[writer.rng.integers(len(PROMPTS))]
@@ -397,7 +399,7 @@ def work(rank, a, meeting):
         with torch.no_grad():
             torch._foreach_lerp_(list(average.parameters()), parameters, max(0.001, 10 / (step + 10)))
         recent.append(float(loss.detach()))
-        if step % 250 == 0 or step == a.steps:
+        if step % 250 == 0 or step == STEPS:
             if rank == 0:
                 digits, numbers, proof_loss = validate(judge, tok, labels, sets)
                 better = proof_loss < best and longest == MAX_DIGITS
@@ -474,8 +476,6 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("task", choices=["train", "pictures", "evaluate"])
     ap.add_argument("--out", type=pathlib.Path, default=HERE)
-    ap.add_argument("--steps", type=int, default=9500)
-    ap.add_argument("--cooldown", type=int, default=5000, help="steps at the end over which the rate falls")
     ap.add_argument("--workers", type=int, default=2)
     ap.add_argument("--state", type=pathlib.Path, help="folder to keep the state of an unfinished run in")
     ap.add_argument("--prompt", default=PROMPT, help="what to ask when evaluating")
