@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    let folder = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("families");
+    let folder =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("families");
     println!("cargo::rerun-if-changed=families");
     let mut files = Vec::new();
     walk(&folder, &mut files)?;
@@ -15,7 +16,8 @@ fn main() -> io::Result<()> {
         let relative = file.strip_prefix(&folder).unwrap_or(&file).with_extension("");
         let name = relative.to_string_lossy().replace('\\', "/");
         println!("cargo::rerun-if-changed={}", file.display());
-        writeln!(table, "    ({name:?}, include_str!({:?})),", file.display().to_string()).map_err(io::Error::other)?;
+        writeln!(table, "    ({name:?}, include_str!({:?})),", file.display().to_string())
+            .map_err(io::Error::other)?;
     }
     table.push(']');
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());

@@ -28,10 +28,16 @@ impl Sampling {
     /// Checks the ranges.
     pub fn check(self) -> Result<Self> {
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return Err(Error::new(ErrorKind::Usage, format!("the temperature `{}` is not 0 or more", self.temperature)));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("the temperature `{}` is not 0 or more", self.temperature),
+            ));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(Error::new(ErrorKind::Usage, format!("top-p `{}` is not above 0 and at most 1", self.top_p)));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("top-p `{}` is not above 0 and at most 1", self.top_p),
+            ));
         }
         Ok(self)
     }
@@ -122,8 +128,14 @@ impl<B: Backend> Model<B> {
         let logits = self.last_logits(&states)?;
         timings.prefill = start.elapsed();
         let start = Instant::now();
-        let tokens =
-            self.continue_from(logits, embedded.positions.next, &mut cache, limit, sampling, on_token)?;
+        let tokens = self.continue_from(
+            logits,
+            embedded.positions.next,
+            &mut cache,
+            limit,
+            sampling,
+            on_token,
+        )?;
         timings.decode = start.elapsed();
         Ok(Generated { tokens, prompt_tokens, timings })
     }
@@ -141,7 +153,10 @@ impl<B: Backend> Model<B> {
         let mut tokens = Vec::new();
         while tokens.len() < limit {
             if logits.iter().any(|logit| logit.is_nan()) {
-                return Err(Error::new(ErrorKind::Weights, "the model produced values that are not numbers"));
+                return Err(Error::new(
+                    ErrorKind::Weights,
+                    "the model produced values that are not numbers",
+                ));
             }
             let token = choose(&logits, sampling, &mut draw);
             let position = next + tokens.len() as i64;
@@ -164,27 +179,38 @@ impl<B: Backend> Model<B> {
         let backend = self.backend();
         let mut trace = Trace::new();
         let mut timings = Timings::default();
-        let Embedded { prompt, positions, rows, towers, features } = self.embed(request, pictures, &mut timings)?;
+        let Embedded { prompt, positions, rows, towers, features } =
+            self.embed(request, pictures, &mut timings)?;
         let length = prompt.ids.len();
         trace.insert(
             "input_ids".to_owned(),
-            TraceTensor::Integer(vec![length], prompt.ids.iter().map(|id| i64::from(*id)).collect()),
+            TraceTensor::Integer(
+                vec![length],
+                prompt.ids.iter().map(|id| i64::from(*id)).collect(),
+            ),
         );
         let axes = self.position_axes();
-        let by_axis = (0..axes).flat_map(|axis| positions.tokens.iter().map(move |token| token[axis])).collect();
+        let by_axis = (0..axes)
+            .flat_map(|axis| positions.tokens.iter().map(move |token| token[axis]))
+            .collect();
         trace.insert("positions".to_owned(), TraceTensor::Integer(vec![axes, length], by_axis));
         // a policy with one fixed size gives tiles; a picture at its own size is one run of tokens
-        let tiled = matches!(&self.plan().image, Some(Ok(media)) if media.policy.budget_kind() == "fixed");
-        let keep = |trace: &mut Trace, name: String, tensor: &B::Tensor, tiles: bool| -> Result<()> {
-            let (rows, width) = backend.shape(tensor);
-            let shape = if tiles { vec![1, rows, width] } else { vec![rows, width] };
-            trace.insert(name, TraceTensor::Float(shape, backend.download(tensor)?));
-            Ok(())
-        };
+        let tiled =
+            matches!(&self.plan().image, Some(Ok(media)) if media.policy.budget_kind() == "fixed");
+        let keep =
+            |trace: &mut Trace, name: String, tensor: &B::Tensor, tiles: bool| -> Result<()> {
+                let (rows, width) = backend.shape(tensor);
+                let shape = if tiles { vec![1, rows, width] } else { vec![rows, width] };
+                trace.insert(name, TraceTensor::Float(shape, backend.download(tensor)?));
+                Ok(())
+            };
         for (item, picture) in pictures.iter().enumerate() {
             let pixels = &picture.pixels;
             let shape = vec![1, pixels.channels, pixels.height, pixels.width];
-            trace.insert(format!("image.{item}.pixels"), TraceTensor::Float(shape, pixels.data.clone()));
+            trace.insert(
+                format!("image.{item}.pixels"),
+                TraceTensor::Float(shape, pixels.data.clone()),
+            );
             if let (Some(tower), Some(features)) = (towers.get(item), features.get(item)) {
                 keep(&mut trace, format!("image.{item}.tower"), tower, tiled)?;
                 keep(&mut trace, format!("image.{item}.features"), features, false)?;
@@ -197,18 +223,29 @@ impl<B: Backend> Model<B> {
         let vocabulary = logits.len() / length.max(1);
         let last = logits.get(logits.len() - vocabulary..).unwrap_or_default().to_vec();
         trace.insert("logits".to_owned(), TraceTensor::Float(vec![length, vocabulary], logits));
-        let generated =
-            self.continue_from(last, positions.next, &mut cache, limit, Sampling::default(), &mut |_| Ok(true))?;
+        let generated = self.continue_from(
+            last,
+            positions.next,
+            &mut cache,
+            limit,
+            Sampling::default(),
+            &mut |_| Ok(true),
+        )?;
         trace.insert(
             "generated".to_owned(),
-            TraceTensor::Integer(vec![generated.len()], generated.into_iter().map(i64::from).collect()),
+            TraceTensor::Integer(
+                vec![generated.len()],
+                generated.into_iter().map(i64::from).collect(),
+            ),
         );
         Ok(trace)
     }
 }
 
 fn capacity(prompt: usize, limit: usize) -> Result<usize> {
-    prompt.checked_add(limit).ok_or_else(|| Error::new(ErrorKind::Usage, "too many tokens are asked for"))
+    prompt
+        .checked_add(limit)
+        .ok_or_else(|| Error::new(ErrorKind::Usage, "too many tokens are asked for"))
 }
 
 #[cfg(test)]

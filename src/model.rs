@@ -8,8 +8,9 @@ use indexmap::IndexMap;
 
 use crate::backend::Backend;
 use crate::check::{TensorMatch, match_tensors};
+use crate::checkpoint::tokenizer::TokenizerFiles;
 use crate::checkpoint::weights::Weights;
-use crate::checkpoint::{Checkpoint, Source};
+use crate::checkpoint::{Checkpoint, FileState, Source};
 use crate::descriptor::family::Root;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Decoder, DecoderCache, Encoder, EncoderInput, TensorSource};
@@ -21,7 +22,7 @@ use crate::media::{
 use crate::plan::graph::GraphPlan;
 use crate::plan::tensors::{Component, TensorSpec, tensors};
 use crate::plan::{MediaPlan, Plan};
-use crate::problem::Problems;
+use crate::problem::{Problem, Problems};
 use crate::prompt::{Item, Positions, Prompt, PromptMaker, Request, positions};
 use crate::tensor::HostTensor;
 
@@ -114,12 +115,20 @@ impl<B: Backend> Model<B> {
     /// quantised ones, [`ErrorKind::Tokenizer`] for the tokenizer.
     pub fn load(plan: Plan, checkpoint: &Checkpoint, backend: B) -> Result<Self> {
         if let Some(method) = checkpoint.quantisation() {
-            return Err(Error::new(ErrorKind::Unsupported, format!("the weights are quantised ({method}), which is not spoken"))
-                .with_hint("`spec floor`, `spec count` and `spec check` work on this checkpoint"));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("the weights are quantised ({method}), which is not spoken"),
+            )
+            .with_hint("`spec floor`, `spec count` and `spec check` work on this checkpoint"));
         }
-        let graph = GraphPlan::resolve(&plan.descriptor, &plan.values).map_err(|problems| config_error(&problems))?;
+        let graph = GraphPlan::resolve(&plan.descriptor, &plan.values)
+            .map_err(|problems| config_error(&problems))?;
         if let Some(Err(problems)) = &plan.image {
             return Err(config_error(problems));
+        }
+        let unmet = plan.unmet_requirements();
+        if unmet.has_errors() {
+            return Err(config_error(&unmet));
         }
         let weights = Weights::open(checkpoint.folder())?;
         let specs = tensors(&graph);
@@ -127,16 +136,25 @@ impl<B: Backend> Model<B> {
             match_tensors(&plan.descriptor, &specs, weights.listing());
         if problems.has_errors() {
             let count = problems.len();
-            let what = if count == 1 { "a problem".to_owned() } else { format!("{count} problems") };
-            return Err(Error::new(ErrorKind::Weights, format!("the weights do not fit the family: {what}"))
-                .with_problems(problems));
+            let what =
+                if count == 1 { "a problem".to_owned() } else { format!("{count} problems") };
+            return Err(Error::new(
+                ErrorKind::Weights,
+                format!("the weights do not fit the family: {what}"),
+            )
+            .with_problems(problems));
         }
         require_dtypes(&weights, &root, &specs)?;
         let source = Stored { weights: &weights, root: &root };
-        let encoder = graph.image.as_ref().map(|encoder| Encoder::load(&backend, &source, encoder)).transpose()?;
+        let encoder = graph
+            .image
+            .as_ref()
+            .map(|encoder| Encoder::load(&backend, &source, encoder))
+            .transpose()?;
         let decoder = Decoder::load(&backend, &source, &graph.decoder)?;
         let maker = PromptMaker::open(&plan)?;
-        let ending = ending_tokens(checkpoint);
+        let ending = ending_tokens(checkpoint)?;
+        agreed_marker(&plan, checkpoint)?;
         let notes = weights.problems().clone();
         Ok(Self { plan, graph, backend, encoder, decoder, maker, ending, notes })
     }
@@ -179,8 +197,14 @@ impl<B: Backend> Model<B> {
     }
 
     /// Tokenises a request, encodes its pictures, and splices their rows between the token embeddings.
-    pub fn embed(&self, request: Request<'_>, pictures: &[Picture], timings: &mut Timings) -> Result<Embedded<B>> {
-        let items: Vec<Item> = pictures.iter().map(|picture| Item { layout: picture.layout }).collect();
+    pub fn embed(
+        &self,
+        request: Request<'_>,
+        pictures: &[Picture],
+        timings: &mut Timings,
+    ) -> Result<Embedded<B>> {
+        let items: Vec<Item> =
+            pictures.iter().map(|picture| Item { layout: picture.layout }).collect();
         let prompt = self.maker.make(request, &items, self.media())?;
         if prompt.ids.is_empty() {
             return Err(Error::new(ErrorKind::Usage, "the prompt has no tokens"));
@@ -194,18 +218,25 @@ impl<B: Backend> Model<B> {
             if count != span.rows.len() {
                 return Err(Error::new(
                     ErrorKind::Placeholders,
-                    format!("image {} has {count} rows, but {} tokens stand for it", span.item + 1, span.rows.len()),
+                    format!(
+                        "image {} has {count} rows, but {} tokens stand for it",
+                        span.item + 1,
+                        span.rows.len()
+                    ),
                 ));
             }
             let index: Vec<u32> = span.rows.iter().map(|row| *row as u32).collect();
             rows = self.backend.scatter(rows, &item.features, &index)?;
         }
-        let (towers, features) = encoded.into_iter().map(|item| (item.tower, item.features)).unzip();
+        let (towers, features) =
+            encoded.into_iter().map(|item| (item.tower, item.features)).unzip();
         Ok(Embedded { prompt, positions, rows, towers, features })
     }
 
     fn encode(&self, pictures: &[Picture]) -> Result<Vec<crate::graph::EncodedItem<B>>> {
-        let (Some(encoder), Some(plan)) = (&self.encoder, &self.graph.image) else { return Ok(Vec::new()) };
+        let (Some(encoder), Some(plan)) = (&self.encoder, &self.graph.image) else {
+            return Ok(Vec::new());
+        };
         let order = PatchOrder {
             patch: (plan.patch.size, plan.patch.size),
             frames: plan.patch.frames.unwrap_or(1),
@@ -229,7 +260,12 @@ impl<B: Backend> Model<B> {
     }
 
     /// Runs rows through the decoder; the states after its last norm.
-    pub fn forward(&self, rows: B::Tensor, at: &[[i64; 3]], cache: &mut DecoderCache<B>) -> Result<B::Tensor> {
+    pub fn forward(
+        &self,
+        rows: B::Tensor,
+        at: &[[i64; 3]],
+        cache: &mut DecoderCache<B>,
+    ) -> Result<B::Tensor> {
         self.decoder.forward(&self.backend, rows, at, cache)
     }
 
@@ -278,7 +314,10 @@ fn require_dtypes(weights: &Weights, root: &Root, specs: &[TensorSpec]) -> Resul
         if let Some(info) = weights.info(&name)
             && info.dtype.dtype().is_none()
         {
-            let message = format!("tensor `{name}` is stored as `{}`; only F32, F16 and BF16 are read", info.dtype);
+            let message = format!(
+                "tensor `{name}` is stored as `{}`; only F32, F16 and BF16 are read",
+                info.dtype
+            );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
     }
@@ -286,19 +325,52 @@ fn require_dtypes(weights: &Weights, root: &Root, specs: &[TensorSpec]) -> Resul
 }
 
 /// `eos_token_id` of generation_config.json, else of config.json at either level; one id or a list.
-fn ending_tokens(checkpoint: &Checkpoint) -> Vec<u32> {
+fn ending_tokens(checkpoint: &Checkpoint) -> Result<Vec<u32>> {
     let files = checkpoint.files();
-    let generation = files.source(Source::Generation).get("eos_token_id");
+    let generation = files.source(Source::Generation);
+    if let FileState::Broken(reason) = &generation.state {
+        return Err(Error::new(
+            ErrorKind::Checkpoint,
+            format!("`{}` cannot be used: {reason}", generation.name),
+        ));
+    }
+    let generation = generation.get("eos_token_id");
     let config = checkpoint.config();
-    let found =
-        generation.or_else(|| config.get("eos_token_id")).or_else(|| config.get("text_config.eos_token_id"));
-    match found {
+    let found = generation
+        .or_else(|| config.get("eos_token_id"))
+        .or_else(|| config.get("text_config.eos_token_id"));
+    Ok(match found {
         Some(serde_json::Value::Array(ids)) => {
             ids.iter().filter_map(|id| u32::try_from(id.as_u64()?).ok()).collect()
         }
         Some(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()).into_iter().collect(),
         None => Vec::new(),
+    })
+}
+
+/// The tokenizer writes the placeholder, the config says which id the model replaces: they must be the same.
+fn agreed_marker(plan: &Plan, checkpoint: &Checkpoint) -> Result<()> {
+    let family = &plan.descriptor.family;
+    let Some(image) = &family.image else { return Ok(()) };
+    let fill = image.fill.as_ref().unwrap_or(&image.marker);
+    let key = format!("tokens.{fill}");
+    let (Some(token), Ok(configured)) = (family.tokens.get(fill), plan.values.get(&key)) else {
+        return Ok(());
+    };
+    let stored = TokenizerFiles::read(checkpoint.folder())?.token_id(&token.text).map(i64::from);
+    if configured.defaulted || stored.is_none() || configured.value.as_i64() == stored {
+        return Ok(());
     }
+    let problem = Problem::error(
+        "token-id",
+        format!("config and tokenizer give `{}` different ids", token.text),
+    )
+    .at(plan.descriptor.place(&key))
+    .expected_found(
+        stored.map(|id| format!("{id} (the tokenizer)")).unwrap_or_default(),
+        format!("{} ({})", configured.value, configured.source),
+    );
+    Err(Error::new(ErrorKind::Placeholders, problem.message.clone()).with_problems(problem.into()))
 }
 
 /// Decodes a picture and makes it what the reference processor makes of it.
@@ -306,10 +378,9 @@ pub fn preprocess(plan: &Plan, media: &MediaPlan, file: &Path) -> Result<Picture
     let loaded = load_image(file)?;
     let size = ImageSize { width: loaded.image.width(), height: loaded.image.height() };
     let name = file.display();
-    let layout = media
-        .policy
-        .layout(size)
-        .map_err(|reason| Error::new(ErrorKind::Media, format!("`{name}` ({size}) is refused: {reason}")))?;
+    let layout = media.policy.layout(size).map_err(|reason| {
+        Error::new(ErrorKind::Media, format!("`{name}` ({size}) is refused: {reason}"))
+    })?;
     let pixels_plan = plan.descriptor.family.image.as_ref().map(|image| &image.pixels);
     let Some(settings) = pixels_plan else {
         return Err(Error::new(ErrorKind::Media, "this family takes no images"));
@@ -357,7 +428,10 @@ fn apply_policy(
 
 fn resize_to(image: &Rgb8, to: ResizeTo, size: ImageSize, media: &MediaPlan) -> Result<Rgb8> {
     let target = to.target(size).ok_or_else(|| {
-        Error::new(ErrorKind::Media, format!("a picture of {size} is too thin: its long side would overflow"))
+        Error::new(
+            ErrorKind::Media,
+            format!("a picture of {size} is too thin: its long side would overflow"),
+        )
     })?;
     resize(image, target.width, target.height, media.filter)
 }
@@ -404,5 +478,6 @@ pub fn write_trace(trace: &Trace, family: &str, file: &PathBuf) -> Result<()> {
     ]);
     let serialised = safetensors::serialize(views, Some(metadata))
         .map_err(|error| failed("cannot lay out the trace".to_owned()).with_source(error))?;
-    fs::write(file, serialised).map_err(|error| failed(format!("cannot write `{}`", file.display())).with_source(error))
+    fs::write(file, serialised)
+        .map_err(|error| failed(format!("cannot write `{}`", file.display())).with_source(error))
 }

@@ -25,9 +25,17 @@ fn floor(text: &mut String, plan: &Plan, modality: Modality) {
             let exact = |exact: bool| if exact { "exact" } else { "bound" };
             let _ = writeln!(text, "\n{name}:");
             let _ = writeln!(text, "  floor      {}", floor.floor);
-            let _ = writeln!(text, "  expansion  {} ({}), witness {}", floor.expansion, exact(floor.exact), floor.witness);
-            let _ = writeln!(text, "  framing    {} ({})", floor.framing, exact(floor.framing_exact));
-            let _ = writeln!(text, "  embeds     {}, witness {}", floor.embeds, floor.embeds_witness);
+            let _ = writeln!(
+                text,
+                "  expansion  {} ({}), witness {}",
+                floor.expansion,
+                exact(floor.exact),
+                floor.witness
+            );
+            let _ =
+                writeln!(text, "  framing    {} ({})", floor.framing, exact(floor.framing_exact));
+            let _ =
+                writeln!(text, "  embeds     {}, witness {}", floor.embeds, floor.embeds_witness);
             let _ = writeln!(text, "  formula    {}", floor.formula);
         }
         Err(error) => {
@@ -41,7 +49,9 @@ pub fn values(text: &mut String, plan: &Plan) {
     let width = plan.values.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, resolved) in plan.values.iter() {
         let _ = match resolved {
-            Ok(resolved) => writeln!(text, "  {name:width$} = {} ({})", resolved.value, resolved.source),
+            Ok(resolved) => {
+                writeln!(text, "  {name:width$} = {} ({})", resolved.value, resolved.source)
+            }
             Err(problem) => writeln!(text, "  {name:width$} : {}", problem.message),
         };
     }

@@ -38,7 +38,13 @@ fn lines(report: &Report, level: Level) -> Vec<String> {
         .filter(|finding| finding.level == level)
         .map(|finding| {
             let part = |text: &Option<String>| text.clone().unwrap_or_default();
-            format!("{}: {} | {} | {}", finding.code, finding.message, part(&finding.expected), part(&finding.found))
+            format!(
+                "{}: {} | {} | {}",
+                finding.code,
+                finding.message,
+                part(&finding.expected),
+                part(&finding.found)
+            )
         })
         .collect()
 }
@@ -75,7 +81,10 @@ fn write_weights(folder: &Path, tensors: &Tensors) {
     let mut offset = 0_u64;
     for (name, shape) in tensors {
         let end = offset + 2 * shape.iter().product::<u64>();
-        header.insert(name.clone(), json!({ "dtype": "BF16", "shape": shape, "data_offsets": [offset, end] }));
+        header.insert(
+            name.clone(),
+            json!({ "dtype": "BF16", "shape": shape, "data_offsets": [offset, end] }),
+        );
         offset = end;
     }
     let text = Value::Object(header).to_string();
@@ -86,8 +95,10 @@ fn write_weights(folder: &Path, tensors: &Tensors) {
 }
 
 fn published(name: &str, layout: &str) -> (PathBuf, Map<String, Value>) {
-    let layouts: Value =
-        serde_json::from_slice(&fs::read(fixtures().join("layouts").join(format!("{layout}.json"))).unwrap()).unwrap();
+    let layouts: Value = serde_json::from_slice(
+        &fs::read(fixtures().join("layouts").join(format!("{layout}.json"))).unwrap(),
+    )
+    .unwrap();
     (fixtures().join("checkpoints").join(name), layouts.as_object().unwrap().clone())
 }
 
@@ -127,11 +138,19 @@ fn every_layout_of_published_checkpoints_is_accepted() {
 /// The index alone: names are checked, and a note says that shapes are not.
 #[test]
 fn an_index_without_shards_is_enough_for_names() {
-    for name in ["llava-hf__llava-1.5-7b-hf", "Qwen__Qwen2-VL-7B-Instruct", "MBZUAI__AIN", "allenai__olmOCR-7B-0225-preview"] {
+    for name in [
+        "llava-hf__llava-1.5-7b-hf",
+        "Qwen__Qwen2-VL-7B-Instruct",
+        "MBZUAI__AIN",
+        "allenai__olmOCR-7B-0225-preview",
+    ] {
         let report = report(&fixtures().join("checkpoints").join(name));
         assert_eq!(lines(&report, Level::Error), [""; 0], "{name}");
         assert_eq!(lines(&report, Level::Warning), [""; 0], "{name}");
-        assert!(lines(&report, Level::Note).iter().any(|line| line.contains("only the index is there")), "{name}");
+        assert!(
+            lines(&report, Level::Note).iter().any(|line| line.contains("only the index is there")),
+            "{name}"
+        );
     }
 }
 
@@ -141,20 +160,52 @@ fn broken_tensors_are_found_and_named() {
     let sound = layout_tensors(layouts["4.51.3 saved"].as_object().unwrap());
     type Change = fn(&mut Tensors);
     let cases: [(&str, Change, Level, &str); 7] = [
-        ("removed", |tensors| tensors.retain(|(name, _)| name != "model.norm.weight"), Level::Error,
-         "tensor-missing: 1 tensor is missing: `model.norm.weight` | shape [1536] | nothing"),
-        ("renamed", |tensors| rename(tensors, "visual.merger.ln_q.bias", "visual.merger.ln.bias"), Level::Error,
-         "tensor-missing: 1 tensor is missing: `visual.merger.ln_q.bias` | shape [1280] | nothing"),
-        ("left over", |tensors| rename(tensors, "visual.merger.ln_q.bias", "visual.merger.ln.bias"), Level::Warning,
-         "tensor-unknown: 1 tensor that nothing reads: `visual.merger.ln.bias` |  | "),
-        ("transposed", |tensors| shape(tensors, "model.layers.3.mlp.up_proj.weight").reverse(), Level::Error,
-         "tensor-shape: 1 tensor has another shape: `model.layers.3.mlp.up_proj.weight` | shape [8960, 1536] | shape [1536, 8960]"),
-        ("resized", |tensors| shape(tensors, "model.embed_tokens.weight")[0] = 151_930, Level::Error,
-         "tensor-shape: 1 tensor has another shape: `model.embed_tokens.weight` | shape [151936, 1536] | shape [151930, 1536]"),
-        ("many removed", |tensors| tensors.retain(|(name, _)| !(name.ends_with("self_attn.k_proj.bias") && !name.contains(".7."))), Level::Error,
-         "tensor-missing: 27 tensors are missing: `model.layers.*.self_attn.k_proj.bias` with * = 0-6, 8-27 | shape [256] | nothing"),
-        ("tower removed", |tensors| tensors.retain(|(name, _)| !name.starts_with("visual.blocks.31.norm1")), Level::Error,
-         "tensor-missing: 1 tensor is missing: `visual.blocks.31.norm1.weight` | shape [1280] | nothing"),
+        (
+            "removed",
+            |tensors| tensors.retain(|(name, _)| name != "model.norm.weight"),
+            Level::Error,
+            "tensor-missing: 1 tensor is missing: `model.norm.weight` | shape [1536] | nothing",
+        ),
+        (
+            "renamed",
+            |tensors| rename(tensors, "visual.merger.ln_q.bias", "visual.merger.ln.bias"),
+            Level::Error,
+            "tensor-missing: 1 tensor is missing: `visual.merger.ln_q.bias` | shape [1280] | nothing",
+        ),
+        (
+            "left over",
+            |tensors| rename(tensors, "visual.merger.ln_q.bias", "visual.merger.ln.bias"),
+            Level::Warning,
+            "tensor-unknown: 1 tensor that nothing reads: `visual.merger.ln.bias` |  | ",
+        ),
+        (
+            "transposed",
+            |tensors| shape(tensors, "model.layers.3.mlp.up_proj.weight").reverse(),
+            Level::Error,
+            "tensor-shape: 1 tensor has another shape: `model.layers.3.mlp.up_proj.weight` | shape [8960, 1536] | shape [1536, 8960]",
+        ),
+        (
+            "resized",
+            |tensors| shape(tensors, "model.embed_tokens.weight")[0] = 151_930,
+            Level::Error,
+            "tensor-shape: 1 tensor has another shape: `model.embed_tokens.weight` | shape [151936, 1536] | shape [151930, 1536]",
+        ),
+        (
+            "many removed",
+            |tensors| {
+                tensors.retain(|(name, _)| {
+                    !(name.ends_with("self_attn.k_proj.bias") && !name.contains(".7."))
+                })
+            },
+            Level::Error,
+            "tensor-missing: 27 tensors are missing: `model.layers.*.self_attn.k_proj.bias` with * = 0-6, 8-27 | shape [256] | nothing",
+        ),
+        (
+            "tower removed",
+            |tensors| tensors.retain(|(name, _)| !name.starts_with("visual.blocks.31.norm1")),
+            Level::Error,
+            "tensor-missing: 1 tensor is missing: `visual.blocks.31.norm1.weight` | shape [1280] | nothing",
+        ),
     ];
     for (tag, change, level, expected) in cases {
         let mut tensors = sound.clone();
@@ -162,7 +213,11 @@ fn broken_tensors_are_found_and_named() {
         let folder = with_configs(&source, &format!("broken-{}", tag.replace(' ', "-")));
         write_weights(&folder, &tensors);
         let report = report(&folder);
-        assert!(lines(&report, level).iter().any(|line| line == expected), "{tag}: {:#?}", lines(&report, level));
+        assert!(
+            lines(&report, level).iter().any(|line| line == expected),
+            "{tag}: {:#?}",
+            lines(&report, level)
+        );
         assert!(!report.ok(), "{tag}");
     }
 }
@@ -185,7 +240,9 @@ fn blocks_above_the_deepest_tap_may_be_absent() {
     let folder = with_configs(&source, "shallow");
     write_weights(&folder, &tensors);
     assert_eq!(lines(&report(&folder), Level::Error), [""; 0]);
-    tensors.retain(|(name, _)| !name.starts_with("vision_tower.vision_model.encoder.layers.22.mlp.fc1."));
+    tensors.retain(|(name, _)| {
+        !name.starts_with("vision_tower.vision_model.encoder.layers.22.mlp.fc1.")
+    });
     write_weights(&folder, &tensors);
     assert_eq!(lines(&report(&folder), Level::Error).len(), 2);
 }
@@ -193,7 +250,16 @@ fn blocks_above_the_deepest_tap_may_be_absent() {
 /// Every committed tiny checkpoint passes with nothing but notes.
 #[test]
 fn tiny_checkpoints_pass() {
-    for name in ["llava", "llava_full", "llava_taps", "llava_siglip", "llava_resaved", "qwen2vl", "qwen2vl_odd", "qwen2vl_resaved"] {
+    for name in [
+        "llava",
+        "llava_full",
+        "llava_taps",
+        "llava_siglip",
+        "llava_resaved",
+        "qwen2vl",
+        "qwen2vl_odd",
+        "qwen2vl_resaved",
+    ] {
         let folder = scratch(name);
         materialise(&goldens().join(name), &folder, &Options::default()).unwrap();
         let report = report(&folder);
@@ -213,16 +279,62 @@ fn edit(folder: &Path, file: &str, change: impl FnOnce(&mut Value)) {
 fn tokens_templates_and_requirements() {
     type Change = fn(&Path);
     let cases: [(&str, Change, &str); 8] = [
-        ("qwen2vl", |folder| edit(folder, "config.json", |json| json["image_token_id"] = 7.into()), "token-id: config and tokenizer give `<|image_pad|>` different ids"),
-        ("qwen2vl", |folder| edit(folder, "config.json", |json| json["vision_config"]["hidden_size"] = 60.into()), "connector-width"),
-        ("qwen2vl", |folder| edit(folder, "config.json", |json| json["rope_scaling"]["mrope_section"] = json!([2, 2, 2])), "rope-sections"),
-        ("qwen2vl", |folder| edit(folder, "config.json", |json| json["rope_scaling"]["type"] = "yarn".into()), "config-variant"),
-        ("qwen2vl", |folder| edit(folder, "config.json", |json| json["vision_config"]["hidden_act"] = "swish2".into()), "config-variant: `swish2`"),
-        ("qwen2vl", |folder| edit(folder, "config.json", |json| json["num_key_value_heads"] = 3.into()), "head-groups"),
-        ("llava", |folder| edit(folder, "config.json", |json| json["vision_feature_layer"] = 9.into()), "tap-range"),
-        ("llava", |folder| {
-            edit(folder, "chat_template.json", |json| json["chat_template"] = "{{ messages[0]['role'] }}: <picture>".into());
-        }, "template-marker: the chat template does not write the marker once"),
+        (
+            "qwen2vl",
+            |folder| edit(folder, "config.json", |json| json["image_token_id"] = 7.into()),
+            "token-id: config and tokenizer give `<|image_pad|>` different ids",
+        ),
+        (
+            "qwen2vl",
+            |folder| {
+                edit(folder, "config.json", |json| json["vision_config"]["hidden_size"] = 60.into())
+            },
+            "connector-width",
+        ),
+        (
+            "qwen2vl",
+            |folder| {
+                edit(folder, "config.json", |json| {
+                    json["rope_scaling"]["mrope_section"] = json!([2, 2, 2])
+                })
+            },
+            "rope-sections",
+        ),
+        (
+            "qwen2vl",
+            |folder| {
+                edit(folder, "config.json", |json| json["rope_scaling"]["type"] = "yarn".into())
+            },
+            "config-variant",
+        ),
+        (
+            "qwen2vl",
+            |folder| {
+                edit(folder, "config.json", |json| {
+                    json["vision_config"]["hidden_act"] = "swish2".into()
+                })
+            },
+            "config-variant: `swish2`",
+        ),
+        (
+            "qwen2vl",
+            |folder| edit(folder, "config.json", |json| json["num_key_value_heads"] = 3.into()),
+            "head-groups",
+        ),
+        (
+            "llava",
+            |folder| edit(folder, "config.json", |json| json["vision_feature_layer"] = 9.into()),
+            "tap-range",
+        ),
+        (
+            "llava",
+            |folder| {
+                edit(folder, "chat_template.json", |json| {
+                    json["chat_template"] = "{{ messages[0]['role'] }}: <picture>".into()
+                });
+            },
+            "template-marker: the chat template does not write the marker once",
+        ),
     ];
     for (index, (name, change, expected)) in cases.into_iter().enumerate() {
         let folder = scratch(&format!("tokens-{index}"));
@@ -234,7 +346,10 @@ fn tokens_templates_and_requirements() {
         assert!(errors.iter().any(|line| line.starts_with(expected)), "case {index}: {errors:#?}");
         let placed = report.findings.iter().filter(|finding| finding.level == Level::Error);
         for finding in placed {
-            assert!(finding.place.line.is_some() && finding.place.key.is_some(), "case {index}: {finding}");
+            assert!(
+                finding.place.line.is_some() && finding.place.key.is_some(),
+                "case {index}: {finding}"
+            );
         }
     }
 }

@@ -62,13 +62,20 @@ fn floors() {
 #[test]
 fn capacity_at_the_floor_is_enough() {
     for (capacity, status) in [(578, 1), (579, 0), (580, 0)] {
-        assert_eq!(spec(&format!("floor llava-hf__llava-1.5-7b-hf --capacity {capacity}")).0, status);
+        assert_eq!(
+            spec(&format!("floor llava-hf__llava-1.5-7b-hf --capacity {capacity}")).0,
+            status
+        );
     }
     for (capacity, status) in [(16_385, 1), (16_386, 0)] {
-        let (found, stdout, stderr) = spec(&format!("floor --json Qwen__Qwen2-VL-7B-Instruct --capacity {capacity}"));
+        let (found, stdout, stderr) =
+            spec(&format!("floor --json Qwen__Qwen2-VL-7B-Instruct --capacity {capacity}"));
         assert_eq!(found, status);
         // the document is printed either way
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&stdout).unwrap()["items"][0]["floor"], 16_386);
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&stdout).unwrap()["items"][0]["floor"],
+            16_386
+        );
         assert_eq!(stderr.contains("16386") && stderr.contains("16385"), status == 1);
     }
 }
@@ -90,13 +97,21 @@ fn counts() {
 #[test]
 fn orientation_counts_in_headers() {
     let image = "../media/files/exif_6.jpg";
-    let (status, stdout, stderr) = spec(&format!("count --json Qwen__Qwen2-VL-7B-Instruct --image {image} --set image.least=784"));
+    let (status, stdout, stderr) = spec(&format!(
+        "count --json Qwen__Qwen2-VL-7B-Instruct --image {image} --set image.least=784"
+    ));
     assert_eq!(status, 0, "{stderr}");
     let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let item = &document["items"][0];
-    let header = vlm_spec::media::image_header(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/checkpoints").join(image)).unwrap();
+    let header = vlm_spec::media::image_header(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/checkpoints").join(image),
+    )
+    .unwrap();
     let (stored_width, stored_height) = header.stored();
-    assert_eq!((item["width"].as_u64(), item["height"].as_u64()), (Some(u64::from(stored_height)), Some(u64::from(stored_width))));
+    assert_eq!(
+        (item["width"].as_u64(), item["height"].as_u64()),
+        (Some(u64::from(stored_height)), Some(u64::from(stored_width)))
+    );
 }
 
 #[test]
@@ -119,7 +134,11 @@ fn families_and_topology() {
     let (status, ..) = spec(&format!("show llava-hf__llava-1.5-7b-hf --svg {}", file.display()));
     assert_eq!(status, 0);
     let svg = fs::read_to_string(file).unwrap();
-    assert!(svg.starts_with("<svg ") && svg.contains("24 blocks of width 1024") && svg.trim_end().ends_with("</svg>"));
+    assert!(
+        svg.starts_with("<svg ")
+            && svg.contains("24 blocks of width 1024")
+            && svg.trim_end().ends_with("</svg>")
+    );
 }
 
 /// Write, compare, notice a change, update.
@@ -127,7 +146,10 @@ fn families_and_topology() {
 fn snapshots_are_written_compared_and_updated() {
     let folder = scratch("snapshot");
     let run = |more: &str| {
-        spec(&format!("snapshot Qwen__Qwen2-VL-7B-Instruct llava-hf__llava-1.5-7b-hf --dir {} {more}", folder.display()))
+        spec(&format!(
+            "snapshot Qwen__Qwen2-VL-7B-Instruct llava-hf__llava-1.5-7b-hf --dir {} {more}",
+            folder.display()
+        ))
     };
     assert_eq!(run("").0, 0);
     let file = folder.join("Qwen__Qwen2-VL-7B-Instruct.spec.txt");
@@ -143,16 +165,30 @@ fn snapshots_are_written_compared_and_updated() {
     assert_eq!(fs::read_to_string(&file).unwrap(), written);
     let (status, stdout, _) = run("--json");
     assert_eq!(status, 0);
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&stdout).unwrap()["snapshots"][1]["floor"], 579);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&stdout).unwrap()["snapshots"][1]["floor"],
+        579
+    );
 }
 
 #[test]
 fn usage_errors_have_status_2() {
     for arguments in [
-        "", "nonsense", "floor", "floor --json", "count x --size 3", "run", "run x", "trace x y", "floor a b c",
-        "floor Qwen__Qwen2-VL-7B-Instruct --set most=3", "floor Qwen__Qwen2-VL-7B-Instruct --set image.mots=3",
-        "floor Qwen__Qwen2-VL-7B-Instruct --set image.most", "floor Qwen__Qwen2-VL-7B-Instruct --capacity -1",
-        "floor qwen2vl Qwen__Qwen2-VL-7B-Instruct --family llava", "show qwen2vl --svg x.svg",
+        "",
+        "nonsense",
+        "floor",
+        "floor --json",
+        "count x --size 3",
+        "run",
+        "run x",
+        "trace x y",
+        "floor a b c",
+        "floor Qwen__Qwen2-VL-7B-Instruct --set most=3",
+        "floor Qwen__Qwen2-VL-7B-Instruct --set image.mots=3",
+        "floor Qwen__Qwen2-VL-7B-Instruct --set image.most",
+        "floor Qwen__Qwen2-VL-7B-Instruct --capacity -1",
+        "floor qwen2vl Qwen__Qwen2-VL-7B-Instruct --family llava",
+        "show qwen2vl --svg x.svg",
     ] {
         let (status, stdout, stderr) = spec(arguments);
         assert_eq!(status, 2, "`spec {arguments}`: {stdout}{stderr}");
@@ -168,13 +204,18 @@ fn usage_errors_have_status_2() {
 fn a_broken_family_file() {
     let folder = scratch("broken");
     let file = folder.join("mine.toml");
-    fs::write(&file, "extends = \"llava\"\n\n[image]\nmarker = \"imge\"\n\n[stacks.text]\nplacment = \"pre\"\n").unwrap();
+    fs::write(
+        &file,
+        "extends = \"llava\"\n\n[image]\nmarker = \"imge\"\n\n[stacks.text]\nplacment = \"pre\"\n",
+    )
+    .unwrap();
     let (status, stdout, _) = spec(&format!("check {} llava-hf__llava-1.5-7b-hf", file.display()));
     assert_eq!(status, 1);
     assert!(stdout.contains("there is no key `placment` here"), "{stdout}");
     assert!(stdout.contains("did you mean `placement`?"), "{stdout}");
     assert!(stdout.contains("mine.toml:7: stacks.text.placment"), "{stdout}");
-    let (status, stdout, stderr) = spec(&format!("floor {} llava-hf__llava-1.5-7b-hf", file.display()));
+    let (status, stdout, stderr) =
+        spec(&format!("floor {} llava-hf__llava-1.5-7b-hf", file.display()));
     assert_eq!((status, stdout.as_str()), (2, ""));
     assert!(stderr.contains("placment"));
 }

@@ -73,11 +73,18 @@ fn held_out_numbers_are_read() {
     let (mut digits, mut right_digits, mut right_numbers, mut as_reference) = (0, 0, 0, 0);
     for (label, answer) in labels.iter().zip(&answers) {
         digits += label.number.len();
-        right_digits += label.number.bytes().zip(answer.bytes()).filter(|(wanted, found)| wanted == found).count();
+        right_digits += label
+            .number
+            .bytes()
+            .zip(answer.bytes())
+            .filter(|(wanted, found)| wanted == found)
+            .count();
         right_numbers += usize::from(label.number == *answer);
         as_reference += usize::from(label.reference == *answer);
     }
-    println!("{right_digits} of {digits} digits, {right_numbers} of 500 numbers, {as_reference} as the reference reads them");
+    println!(
+        "{right_digits} of {digits} digits, {right_numbers} of 500 numbers, {as_reference} as the reference reads them"
+    );
     assert!(right_digits * 100 >= digits * 98, "{right_digits} of {digits} digits");
     assert!(right_numbers * 100 >= 500 * 93, "{right_numbers} of 500 numbers");
     // a near-tie may fall the other way under another order of summation, once in a long while

@@ -22,7 +22,8 @@ fn published(name: &str) -> PathBuf {
 fn plan(folder: &Path, set: &[(&str, Value)]) -> Result<Plan> {
     let checkpoint = Checkpoint::open(folder)?;
     let raw = checkpoint.find_family()?;
-    let overrides: Overrides = set.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    let overrides: Overrides =
+        set.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     Plan::resolve_with(&raw, &checkpoint, &overrides)
 }
 
@@ -85,7 +86,10 @@ fn examples_in_family_files_hold() {
             assert_eq!(checkpoint.find_family().unwrap().name(), family);
             let plan = Plan::resolve(&raw, &checkpoint).unwrap();
             let expected = example.floor["image"];
-            assert_eq!(plan.floor(Modality::Image).unwrap().expansion, u64::try_from(expected).unwrap());
+            assert_eq!(
+                plan.floor(Modality::Image).unwrap().expansion,
+                u64::try_from(expected).unwrap()
+            );
             held += 1;
         }
     }
@@ -98,7 +102,8 @@ fn examples_in_family_files_hold() {
 fn recorded_counts_hold() {
     for name in ["llava", "llava_full", "llava_taps", "llava_siglip", "qwen2vl", "qwen2vl_odd"] {
         let folder = fixtures().join("goldens").join(name);
-        let recorded: Value = serde_json::from_slice(&fs::read(folder.join("floor.json")).unwrap()).unwrap();
+        let recorded: Value =
+            serde_json::from_slice(&fs::read(folder.join("floor.json")).unwrap()).unwrap();
         let plan = plan(&folder, &[]).unwrap();
         let floor = plan.floor(Modality::Image).unwrap();
         assert_eq!(Value::from(floor.framing), recorded["framing"], "{name}");
@@ -106,7 +111,8 @@ fn recorded_counts_hold() {
         assert_eq!(Value::from(floor.expansion), recorded["expansion"], "{name}");
         for sample in recorded["samples"].as_array().unwrap() {
             let side = |key: &str| u32::try_from(sample[key].as_u64().unwrap()).unwrap();
-            let count = plan.count(ImageSize { width: side("width"), height: side("height") }).unwrap();
+            let count =
+                plan.count(ImageSize { width: side("width"), height: side("height") }).unwrap();
             assert_eq!(Value::from(count.expansion), sample["expansion"], "{name}: {sample}");
         }
     }
@@ -121,7 +127,14 @@ fn counts_and_floors_under_other_limits() {
         plan(&folder, set).unwrap().count(ImageSize { width, height }).map(|count| count.expansion)
     };
     for (width, height, expected) in [
-        (70, 70, 4), (1, 1, 4), (14, 14, 4), (42, 42, 4), (27, 257, 9), (200, 1, 29), (1400, 14, 20), (1024, 768, 999),
+        (70, 70, 4),
+        (1, 1, 4),
+        (14, 14, 4),
+        (42, 42, 4),
+        (27, 257, 9),
+        (200, 1, 29),
+        (1400, 14, 20),
+        (1024, 768, 999),
         (10_000, 12_000, 16_240),
     ] {
         let most = if width > 9999 { 16_384 } else { 1280 };
@@ -151,7 +164,9 @@ fn counts_and_floors_under_other_limits() {
 
 #[test]
 fn the_guard_names_both_numbers_and_is_silent_without_a_floor() {
-    for (name, floor) in [("Qwen__Qwen2-VL-2B-Instruct", 16_386), ("llava-hf__llava-1.5-7b-hf", 579)] {
+    for (name, floor) in
+        [("Qwen__Qwen2-VL-2B-Instruct", 16_386), ("llava-hf__llava-1.5-7b-hf", 579)]
+    {
         let folder = published(name);
         assert_eq!(image_context_floor(&folder), Some(floor));
         assert!(ensure_image_context_capacity(&folder, floor).is_ok());
@@ -172,19 +187,26 @@ fn the_guard_names_both_numbers_and_is_silent_without_a_floor() {
 fn missing_and_broken_files_give_no_number() {
     let cases: [(&str, &[&str]); 2] = [
         ("Qwen__Qwen2-VL-2B-Instruct", &["config.json", "preprocessor_config.json"]),
-        ("llava-hf__llava-1.5-7b-hf", &["config.json", "preprocessor_config.json", "processor_config.json"]),
+        (
+            "llava-hf__llava-1.5-7b-hf",
+            &["config.json", "preprocessor_config.json", "processor_config.json"],
+        ),
     ];
     for (name, files) in cases {
         for file in files {
             for content in [None, Some("{"), Some("[]"), Some("")] {
-                let folder = copy(&published(name), &format!("{name}-{file}-{}", content.map_or(9, str::len)));
+                let folder = copy(
+                    &published(name),
+                    &format!("{name}-{file}-{}", content.map_or(9, str::len)),
+                );
                 match content {
                     None => fs::remove_file(folder.join(file)).unwrap(),
                     Some(text) => fs::write(folder.join(file), text).unwrap(),
                 }
                 assert_eq!(image_context_floor(&folder), None, "{name} {file} {content:?}");
                 assert!(ensure_image_context_capacity(&folder, 0).is_ok());
-                let error = plan(&folder, &[]).and_then(|plan| plan.floor(Modality::Image)).unwrap_err();
+                let error =
+                    plan(&folder, &[]).and_then(|plan| plan.floor(Modality::Image)).unwrap_err();
                 assert!(error.to_string().contains(file), "{name} {file}: {error}");
             }
         }
@@ -196,22 +218,82 @@ fn missing_and_broken_files_give_no_number() {
 fn contradictions_give_no_number() {
     type Edit = fn(&mut Value);
     let cases: [(&str, &str, Edit, &[&str]); 12] = [
-        ("Qwen__Qwen2-VL-7B-Instruct", "config.json", |json| json["vision_config"]["patch_size"] = 16.into(), &["preprocessor_config.json: patch_size", "vision_config.patch_size", "14", "16"]),
-        ("Qwen__Qwen2-VL-7B-Instruct", "preprocessor_config.json", |json| json["merge_size"] = 3.into(), &["merge_size", "spatial_merge_size"]),
-        ("Qwen__Qwen2-VL-7B-Instruct", "preprocessor_config.json", |json| json["patch_size"] = 0.into(), &["patch_size", "0"]),
-        ("Qwen__Qwen2-VL-7B-Instruct", "preprocessor_config.json", |json| json["max_pixels"] = 0.into(), &["largest area", "0"]),
-        ("Qwen__Qwen2-VL-7B-Instruct", "preprocessor_config.json", |json| json["max_pixels"] = "many".into(), &["image.most"]),
-        ("Qwen__Qwen2-VL-7B-Instruct", "preprocessor_config.json", |json| {
-            json["size"] = serde_json::json!({ "longest_edge": 4096 });
-            json.as_object_mut().unwrap().shift_remove("min_pixels");
-            json.as_object_mut().unwrap().shift_remove("max_pixels");
-        }, &["least", "default does not apply"]),
-        ("Qwen__Qwen2-VL-7B-Instruct", "preprocessor_config.json", |json| json["image_processor_type"] = "Other".into(), &["Other", "not understood"]),
-        ("llava-hf__llava-1.5-7b-hf", "preprocessor_config.json", |json| json["crop_size"] = serde_json::json!({ "height": 224, "width": 224 }), &["crop_size.height", "image_size"]),
-        ("llava-hf__llava-1.5-7b-hf", "processor_config.json", |json| json["patch_size"] = 16.into(), &["patch_size"]),
-        ("llava-hf__llava-1.5-7b-hf", "processor_config.json", |json| json["vision_feature_select_strategy"] = "some".into(), &["some", "not understood"]),
-        ("llava-hf__llava-1.5-7b-hf", "config.json", |json| json["vision_config"]["model_type"] = "pixtral".into(), &["pixtral", "not understood"]),
-        ("llava-hf__llava-1.5-7b-hf", "preprocessor_config.json", |json| json["do_center_crop"] = false.into(), &["tower takes one size"]),
+        (
+            "Qwen__Qwen2-VL-7B-Instruct",
+            "config.json",
+            |json| json["vision_config"]["patch_size"] = 16.into(),
+            &["preprocessor_config.json: patch_size", "vision_config.patch_size", "14", "16"],
+        ),
+        (
+            "Qwen__Qwen2-VL-7B-Instruct",
+            "preprocessor_config.json",
+            |json| json["merge_size"] = 3.into(),
+            &["merge_size", "spatial_merge_size"],
+        ),
+        (
+            "Qwen__Qwen2-VL-7B-Instruct",
+            "preprocessor_config.json",
+            |json| json["patch_size"] = 0.into(),
+            &["patch_size", "0"],
+        ),
+        (
+            "Qwen__Qwen2-VL-7B-Instruct",
+            "preprocessor_config.json",
+            |json| json["max_pixels"] = 0.into(),
+            &["largest area", "0"],
+        ),
+        (
+            "Qwen__Qwen2-VL-7B-Instruct",
+            "preprocessor_config.json",
+            |json| json["max_pixels"] = "many".into(),
+            &["image.most"],
+        ),
+        (
+            "Qwen__Qwen2-VL-7B-Instruct",
+            "preprocessor_config.json",
+            |json| {
+                json["size"] = serde_json::json!({ "longest_edge": 4096 });
+                json.as_object_mut().unwrap().shift_remove("min_pixels");
+                json.as_object_mut().unwrap().shift_remove("max_pixels");
+            },
+            &["least", "default does not apply"],
+        ),
+        (
+            "Qwen__Qwen2-VL-7B-Instruct",
+            "preprocessor_config.json",
+            |json| json["image_processor_type"] = "Other".into(),
+            &["Other", "not understood"],
+        ),
+        (
+            "llava-hf__llava-1.5-7b-hf",
+            "preprocessor_config.json",
+            |json| json["crop_size"] = serde_json::json!({ "height": 224, "width": 224 }),
+            &["crop_size.height", "image_size"],
+        ),
+        (
+            "llava-hf__llava-1.5-7b-hf",
+            "processor_config.json",
+            |json| json["patch_size"] = 16.into(),
+            &["patch_size"],
+        ),
+        (
+            "llava-hf__llava-1.5-7b-hf",
+            "processor_config.json",
+            |json| json["vision_feature_select_strategy"] = "some".into(),
+            &["some", "not understood"],
+        ),
+        (
+            "llava-hf__llava-1.5-7b-hf",
+            "config.json",
+            |json| json["vision_config"]["model_type"] = "pixtral".into(),
+            &["pixtral", "not understood"],
+        ),
+        (
+            "llava-hf__llava-1.5-7b-hf",
+            "preprocessor_config.json",
+            |json| json["do_center_crop"] = false.into(),
+            &["tower takes one size"],
+        ),
     ];
     for (index, (name, file, change, words)) in cases.into_iter().enumerate() {
         let folder = copy(&published(name), &format!("contradiction-{index}"));
@@ -238,12 +320,21 @@ fn spellings_of_the_same_settings() {
     let cases: [(Edit, u64); 6] = [
         // neither: the class default of 1280 cells
         (|_| {}, 1280),
-        (|json| json["size"] = serde_json::json!({ "shortest_edge": 3136, "longest_edge": 784_000 }), 1000),
+        (
+            |json| {
+                json["size"] = serde_json::json!({ "shortest_edge": 3136, "longest_edge": 784_000 })
+            },
+            1000,
+        ),
         // both and different: the older keys win
-        (|json| {
-            json["size"] = serde_json::json!({ "shortest_edge": 3136, "longest_edge": 784_000 });
-            json["max_pixels"] = 1_568_000.into();
-        }, 2000),
+        (
+            |json| {
+                json["size"] =
+                    serde_json::json!({ "shortest_edge": 3136, "longest_edge": 784_000 });
+                json["max_pixels"] = 1_568_000.into();
+            },
+            2000,
+        ),
         (|json| json["max_pixels"] = Value::Null, 1280),
         (|json| json["max_pixels"] = serde_json::json!(784_000.0), 1000),
         (|json| json["size"] = Value::Null, 1280),
@@ -260,12 +351,22 @@ fn spellings_of_the_same_settings() {
     // everything nested in processor_config.json, which wins over the older file
     let folder = copy(&published(base), "nested");
     let mut nested: Value =
-        serde_json::from_slice(&fs::read(folder.join("preprocessor_config.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(folder.join("preprocessor_config.json")).unwrap())
+            .unwrap();
     nested["max_pixels"] = 784_000.into();
-    fs::write(folder.join("processor_config.json"), serde_json::json!({ "image_processor": nested }).to_string()).unwrap();
+    fs::write(
+        folder.join("processor_config.json"),
+        serde_json::json!({ "image_processor": nested }).to_string(),
+    )
+    .unwrap();
     let plan_of = |folder: &Path| plan(folder, &[]).unwrap().floor(Modality::Image).unwrap();
     assert_eq!(plan_of(&folder).expansion, 1000);
-    assert!(plan_of(&folder).inputs.iter().any(|input| input.source == "processor_config.json: image_processor.max_pixels"));
+    assert!(
+        plan_of(&folder)
+            .inputs
+            .iter()
+            .any(|input| input.source == "processor_config.json: image_processor.max_pixels")
+    );
     fs::remove_file(folder.join("preprocessor_config.json")).unwrap();
     assert_eq!(plan_of(&folder).expansion, 1000);
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use formula::{Options, goldens, home, materialise};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
-use vlm_spec::checkpoint::Checkpoint;
 use vlm_spec::backend::Backend;
 use vlm_spec::backend::cpu::Cpu;
+use vlm_spec::checkpoint::Checkpoint;
 use vlm_spec::generate::Sampling;
 use vlm_spec::model::{Model, Timings, Trace, TraceTensor};
 use vlm_spec::plan::Plan;
@@ -23,7 +23,14 @@ use vlm_spec::prompt::{Conversation, Message, Request};
 const TOLERANCE: f64 = 4e-6;
 
 const CHECKPOINTS: [&str; 8] = [
-    "llava", "llava_full", "llava_taps", "llava_siglip", "llava_resaved", "qwen2vl", "qwen2vl_odd", "qwen2vl_resaved",
+    "llava",
+    "llava_full",
+    "llava_taps",
+    "llava_siglip",
+    "llava_resaved",
+    "qwen2vl",
+    "qwen2vl_odd",
+    "qwen2vl_resaved",
 ];
 
 fn scratch(name: &str) -> PathBuf {
@@ -36,7 +43,8 @@ fn load(folder: &Path, threads: usize) -> Model<Cpu> {
     let checkpoint = Checkpoint::open(folder).unwrap();
     let raw = checkpoint.find_family().unwrap();
     let plan = Plan::resolve(&raw, &checkpoint).unwrap();
-    Model::load(plan, &checkpoint, Cpu::new(Some(threads)).unwrap()).unwrap_or_else(|error| panic!("{error}\n{}", error.problems()))
+    Model::load(plan, &checkpoint, Cpu::new(Some(threads)).unwrap())
+        .unwrap_or_else(|error| panic!("{error}\n{}", error.problems()))
 }
 
 /// The request and the picture files of a recorded case.
@@ -44,11 +52,13 @@ fn request(case: &Value) -> (Option<String>, Vec<Message>, Vec<PathBuf>) {
     let images = goldens().join("images");
     if case["raw"] == Value::Bool(true) {
         let files = case["images"].as_array().unwrap();
-        let files = files.iter().map(|image| images.join(image["file"].as_str().unwrap())).collect();
+        let files =
+            files.iter().map(|image| images.join(image["file"].as_str().unwrap())).collect();
         return (Some(case["prompt"].as_str().unwrap().to_owned()), Vec::new(), files);
     }
     let conversation = Conversation::from_json(&case["messages"].to_string()).unwrap();
-    let files = conversation.images.iter().map(|name| images.join(name.as_ref().unwrap())).collect();
+    let files =
+        conversation.images.iter().map(|name| images.join(name.as_ref().unwrap())).collect();
     (None, conversation.messages, files)
 }
 
@@ -63,7 +73,12 @@ fn run_case(model: &Model<Cpu>, case: &Value) -> Trace {
 }
 
 /// Compares one recorded tensor; returns its relative error.
-fn compare(what: &str, expected: &safetensors::tensor::TensorView<'_>, trace: &Trace, name: &str) -> f64 {
+fn compare(
+    what: &str,
+    expected: &safetensors::tensor::TensorView<'_>,
+    trace: &Trace,
+    name: &str,
+) -> f64 {
     let (base, part) = match name.rsplit_once('.') {
         Some((base, part @ ("rows" | "tail"))) => (base, part),
         _ => (name, "whole"),
@@ -71,15 +86,21 @@ fn compare(what: &str, expected: &safetensors::tensor::TensorView<'_>, trace: &T
     let found = trace.get(base).unwrap_or_else(|| panic!("{what}: no stage `{base}`"));
     match (found, expected.dtype()) {
         (TraceTensor::Integer(shape, values), Dtype::I64) => {
-            let wanted: Vec<i64> =
-                expected.data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect();
+            let wanted: Vec<i64> = expected
+                .data()
+                .chunks_exact(8)
+                .map(|b| i64::from_le_bytes(b.try_into().unwrap()))
+                .collect();
             assert_eq!(shape, expected.shape(), "{what}");
             assert_eq!(*values, wanted, "{what}");
             0.0
         }
         (TraceTensor::Float(shape, values), Dtype::F32) => {
-            let wanted: Vec<f32> =
-                expected.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+            let wanted: Vec<f32> = expected
+                .data()
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+                .collect();
             let width = *shape.last().unwrap();
             let rows = values.len() / width;
             let found: Vec<f32> = match part {
@@ -87,7 +108,9 @@ fn compare(what: &str, expected: &safetensors::tensor::TensorView<'_>, trace: &T
                     assert_eq!(shape, expected.shape(), "{what}");
                     values.clone()
                 }
-                "rows" if rows > 8 => [&values[..4 * width], &values[(rows - 4) * width..]].concat(),
+                "rows" if rows > 8 => {
+                    [&values[..4 * width], &values[(rows - 4) * width..]].concat()
+                }
                 "tail" => values[rows.saturating_sub(8) * width..].to_vec(),
                 _ => values.clone(),
             };
@@ -105,7 +128,8 @@ fn compare(what: &str, expected: &safetensors::tensor::TensorView<'_>, trace: &T
 
 fn relative(found: &[f32], wanted: &[f32]) -> f64 {
     let square = |value: f64| value * value;
-    let difference: f64 = found.iter().zip(wanted).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+    let difference: f64 =
+        found.iter().zip(wanted).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
     let norm: f64 = wanted.iter().map(|b| square(f64::from(*b))).sum();
     (difference / norm).sqrt()
 }
@@ -113,7 +137,8 @@ fn relative(found: &[f32], wanted: &[f32]) -> f64 {
 /// Holds every recorded tensor of every case whose name passes `wanted` against our trace.
 fn hold(name: &str, folder: &Path, tag: &str, wanted: impl Fn(&str) -> bool) {
     let fixture = home(&goldens().join(name)).unwrap();
-    let report: Value = serde_json::from_slice(&fs::read(fixture.join("golden.json")).unwrap()).unwrap();
+    let report: Value =
+        serde_json::from_slice(&fs::read(fixture.join("golden.json")).unwrap()).unwrap();
     let bytes = fs::read(fixture.join("golden.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let model = load(folder, 2);
@@ -129,9 +154,16 @@ fn hold(name: &str, folder: &Path, tag: &str, wanted: impl Fn(&str) -> bool) {
             if stage == "generated_ignoring_eos" {
                 continue;
             }
-            let error = compare(&format!("{tag} {key}"), &tensors.tensor(key).unwrap(), &trace, stage);
-            let kind = stage.trim_start_matches(|c: char| c != '.').rsplit('.').next().unwrap_or(stage).to_owned();
-            let slot = worst.entry(if kind.is_empty() { stage.to_owned() } else { kind }).or_insert(0.0);
+            let error =
+                compare(&format!("{tag} {key}"), &tensors.tensor(key).unwrap(), &trace, stage);
+            let kind = stage
+                .trim_start_matches(|c: char| c != '.')
+                .rsplit('.')
+                .next()
+                .unwrap_or(stage)
+                .to_owned();
+            let slot =
+                worst.entry(if kind.is_empty() { stage.to_owned() } else { kind }).or_insert(0.0);
             *slot = slot.max(error);
             assert!(error <= TOLERANCE, "{tag} {key}: relative error {error:e}");
             compared += 1;
@@ -157,7 +189,8 @@ fn half_precision_weights_are_upcast_exactly() {
         for (dtype, case) in [(Dtype::BF16, "wide.bf16"), (Dtype::F16, "wide.f16")] {
             let tag = format!("{name}.{case}");
             let folder = scratch(&tag);
-            materialise(&goldens().join(name), &folder, &Options { dtype, ..Options::default() }).unwrap();
+            materialise(&goldens().join(name), &folder, &Options { dtype, ..Options::default() })
+                .unwrap();
             hold(name, &folder, &tag, |found| found == case);
         }
     }
@@ -185,7 +218,10 @@ fn shards_and_other_roots_run() {
         ]),
     ];
     let qwen = [pairs(&[("visual.", "model.visual."), ("model.", "model.language_model.")])];
-    let all = llava.iter().map(|rename| ("llava", rename)).chain(qwen.iter().map(|rename| ("qwen2vl", rename)));
+    let all = llava
+        .iter()
+        .map(|rename| ("llava", rename))
+        .chain(qwen.iter().map(|rename| ("qwen2vl", rename)));
     for (index, (name, rename)) in all.enumerate() {
         let tag = format!("{name}.root{index}");
         let folder = scratch(&tag);
@@ -210,13 +246,22 @@ fn generation_equals_the_trace_on_any_number_of_threads() {
         let trace = model.trace(Request::Messages(&messages), &pictures, 16).unwrap();
         let mut seen = Vec::new();
         let generated = model
-            .generate(Request::Messages(&messages), &pictures, 16, Sampling::default(), &mut |token| {
-                seen.push(token);
-                Ok(true)
-            })
+            .generate(
+                Request::Messages(&messages),
+                &pictures,
+                16,
+                Sampling::default(),
+                &mut |token| {
+                    seen.push(token);
+                    Ok(true)
+                },
+            )
             .unwrap();
         let TraceTensor::Integer(_, traced) = &trace["generated"] else { panic!("another type") };
-        assert_eq!(generated.tokens.iter().map(|token| i64::from(*token)).collect::<Vec<_>>(), *traced);
+        assert_eq!(
+            generated.tokens.iter().map(|token| i64::from(*token)).collect::<Vec<_>>(),
+            *traced
+        );
         assert_eq!(seen, generated.tokens);
         traces.push(trace);
     }
@@ -234,7 +279,8 @@ fn text_alone_is_a_plain_lookup() {
         let embedded = model.embed(request, &[], &mut Timings::default()).unwrap();
         let plain = model.lookup(&embedded.prompt.ids).unwrap();
         let backend = model.backend();
-        let (ours, plain) = (backend.download(&embedded.rows).unwrap(), backend.download(&plain).unwrap());
+        let (ours, plain) =
+            (backend.download(&embedded.rows).unwrap(), backend.download(&plain).unwrap());
         assert!(embedded.prompt.ids.len() > 10);
         assert!(ours.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits()));
     }

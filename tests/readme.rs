@@ -27,7 +27,11 @@ fn output(line: &str) -> String {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     text.trim_end().to_owned()
 }
 
@@ -60,15 +64,20 @@ fn sessions_print_what_the_readme_shows() {
     if std::env::var_os("UPDATE_README").is_some() {
         fs::write(path, rewritten).unwrap();
     } else {
-        assert!(readme == rewritten, "the README is out of date; `UPDATE_README=1 cargo test --release --test readme`\n{rewritten}");
+        assert!(
+            readme == rewritten,
+            "the README is out of date; `UPDATE_README=1 cargo test --release --test readme`\n{rewritten}"
+        );
     }
 }
 
 /// The first command of the README prints the number in the picture.
 #[test]
 fn the_first_command_reads_the_sample() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let command = readme.lines().find_map(|line| line.strip_prefix("cargo run --release -- ")).unwrap();
+    let readme =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let command =
+        readme.lines().find_map(|line| line.strip_prefix("cargo run --release -- ")).unwrap();
     let printed = output(&format!("spec {command}"));
     assert!(printed.len() >= 4 && printed.bytes().all(|byte| byte.is_ascii_digit()), "{printed}");
     assert!(readme.contains(&format!("The first prints `{printed}`")), "{printed}");

@@ -9,7 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use vlm_spec::checkpoint::tokenizer::{Tokenizer, TokenizerFiles};
+use vlm_spec::checkpoint::tokenizer::{
+    Pipeline, Sentinels, Tokenizer, TokenizerFiles, count_tokens,
+};
 
 #[derive(Deserialize)]
 struct Expected {
@@ -253,4 +255,64 @@ fn a_missing_or_broken_tokenizer_is_an_error() {
         "`tokenizer_config.json` is not understood"
     );
     fs::remove_dir_all(directory).unwrap();
+}
+
+/// A text of random parts, the same for the same state.
+fn random_text(state: &mut u64, mark: &str) -> String {
+    const PARTS: &str = "the¦image¦What¦is¦USER:¦ASSISTANT:¦tion¦internationalization¦x¦a¦e¦t¦0¦1¦23¦4567¦ \
+        ¦  ¦    ¦\n¦\n\n¦\t¦\r\n¦.¦,¦?!¦...¦----------------¦(¦)¦\"¦\\¦'s¦<¦>¦<0x41>¦<unk>¦</s>¦<image>\
+        ¦<|im_start|>¦é¦e\u{301}¦漢字¦привет¦😀¦▁¦Ġ";
+    let parts: Vec<&str> = PARTS.split('¦').collect();
+    let mut below = |limit: usize| {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        usize::try_from(*state >> 33).unwrap() % limit
+    };
+    let mut text = String::new();
+    for _ in 0..below(24) {
+        match below(10) {
+            0 => text.extend(char::from_u32(u32::try_from(below(0x3000)).unwrap())),
+            1 => text.push_str(mark),
+            _ => text.push_str(parts[below(parts.len())]),
+        }
+        if below(2) == 0 {
+            text.push(' ');
+        }
+    }
+    text
+}
+
+#[test]
+fn counts_are_those_of_the_whole_tokenizer() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let all = [Pipeline::Stored, Pipeline::ByteLevel, Pipeline::Metaspace];
+    let mut state = 0x9E37_79B9_7F4A_7C15;
+    for (folder, marker, pipelines, sets) in [
+        ("tokenizer/llava", "<image>", &all[..], 60),
+        ("tokenizer/qwen2_vl", "<|image_pad|>", &all, 60),
+        ("goldens/llava_siglip", "<image>", &all, 60),
+        ("checkpoints/llava-hf__llava-1.5-7b-hf", "<image>", &all[..1], 12),
+    ] {
+        let directory = fixtures.join(folder);
+        // the second is a token that merges can make
+        for markers in [vec![marker.to_string()], vec![marker.to_string(), "he".to_string()]] {
+            let sentinels = Sentinels::new(&markers).unwrap();
+            for &pipeline in pipelines {
+                let tokenizer = Tokenizer::load_with(&directory, &markers, pipeline).unwrap();
+                for _ in 0..sets {
+                    let texts: Vec<_> =
+                        (0..3).map(|_| random_text(&mut state, sentinels.mark(marker))).collect();
+                    let texts: Vec<_> =
+                        texts.iter().map(|text| (text.as_str(), text.len() % 2 == 0)).collect();
+                    let whole: Vec<_> = texts
+                        .iter()
+                        .map(|(text, special)| tokenizer.encode(text, *special).unwrap().len())
+                        .collect();
+                    let counts = count_tokens(&directory, &sentinels, pipeline, &texts).unwrap();
+                    assert_eq!(counts, whole, "{folder} {pipeline:?} {texts:?}");
+                }
+            }
+        }
+    }
 }

@@ -133,7 +133,12 @@ pub trait Backend: Send + Sync {
     /// Applies a function to every element.
     fn activate(&self, x: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
     /// `activation(gate) * up`, elementwise.
-    fn gated(&self, gate: &Self::Tensor, up: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
+    fn gated(
+        &self,
+        gate: &Self::Tensor,
+        up: &Self::Tensor,
+        activation: Activation,
+    ) -> Result<Self::Tensor>;
     /// `a + b`; `b` has as many rows as `a`, or one row that is added to all.
     fn add(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor>;
     /// Rotates the first `2 * angles.width` elements of each head. `cos` and `sin` are `[rows, rotated / 2]`, one

@@ -9,11 +9,9 @@ pub use self::tensors::{TensorMatch, match_tensors};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::weights::Listing;
 use crate::descriptor::RawDescriptor;
-use crate::descriptor::expression::Expression;
 use crate::error::{Error, Result};
-use crate::layout::{LAYOUT_NAMES, Layout};
 use crate::plan::graph::GraphPlan;
-use crate::plan::{MediaPlan, Overrides, Plan, requirement_failed};
+use crate::plan::{MediaPlan, Overrides, Plan};
 use crate::problem::{Level, Problem, Problems};
 use crate::prompt::literal_tokens;
 
@@ -62,7 +60,7 @@ pub fn check(raw: &RawDescriptor, checkpoint: &Checkpoint) -> Result<Report> {
     if let Some(Err(problems)) = &plan.image {
         add_new(&mut findings, problems.clone());
     }
-    requirements(&plan, &mut findings);
+    add_new(&mut findings, plan.unmet_requirements());
     if let Some(Ok(media)) = &plan.image {
         strip_length(&plan, media, &mut findings);
     }
@@ -95,30 +93,14 @@ fn values(plan: &Plan, findings: &mut Problems) {
         match resolved {
             Err(problem) => add_new(findings, (**problem).clone().into()),
             Ok(resolved) if resolved.defaulted => findings.push(
-                Problem::error("config-default", format!("`{name}` is not stated; it is {}", resolved.value))
-                    .level(Level::Note)
-                    .at(plan.descriptor.place(&format!("config.{name}"))),
+                Problem::error(
+                    "config-default",
+                    format!("`{name}` is not stated; it is {}", resolved.value),
+                )
+                .level(Level::Note)
+                .at(plan.descriptor.place(&format!("config.{name}"))),
             ),
             Ok(_) => {}
-        }
-    }
-}
-
-/// Requirements over config values. Those over the layout were held when the budget was resolved.
-fn requirements(plan: &Plan, findings: &mut Problems) {
-    let nowhere = Layout { rows: 0, cols: 0, width: 0, height: 0 };
-    for (sentence, text) in &plan.descriptor.family.require {
-        let Ok(expression) = Expression::parse(text) else { continue };
-        if expression.names().iter().any(|name| LAYOUT_NAMES.contains(&name.as_str())) {
-            continue;
-        }
-        match plan.values.condition(text, &BTreeMap::new()) {
-            Ok(true) => {}
-            Ok(false) => {
-                let place = plan.descriptor.place(&format!("require.{sentence}"));
-                findings.push(requirement_failed(sentence, text, &plan.values, &nowhere).at(place));
-            }
-            Err(problem) => add_new(findings, problem.into()),
         }
     }
 }
@@ -134,24 +116,31 @@ fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
     for layout in media.policy.samples() {
         let place = plan.descriptor.place("floor.image");
         let shape = || {
-            let fields: Vec<_> =
-                layout.fields().into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
+            let fields: Vec<_> = layout
+                .fields()
+                .into_iter()
+                .map(|(name, value)| format!("{name} = {value}"))
+                .collect();
             fields.join(", ")
         };
         let stated = media.stated_length(&layout, literal);
-        let strip = media.strip_length(&layout).map(|length| length.slots(|name| Some(literal(name))));
+        let strip =
+            media.strip_length(&layout).map(|length| length.slots(|name| Some(literal(name))));
         match (stated, strip) {
             (Ok(stated), Ok(Some(slots))) if i64::try_from(slots) == Ok(stated) => {}
             (Ok(stated), Ok(slots)) => {
                 let slots = slots.map_or_else(|| "too many".to_owned(), |slots| slots.to_string());
                 findings.push(
-                    Problem::error("strip-length", format!("strip and formula disagree at {}", shape()))
-                        .at(place)
-                        .expected_found(
-                            format!("`{}` gives {stated}", media.formula.text()),
-                            format!("`{}` has {slots}", media.strip.text()),
-                        )
-                        .with_hint("the formula under `[floor]` states the length of `image.strip`"),
+                    Problem::error(
+                        "strip-length",
+                        format!("strip and formula disagree at {}", shape()),
+                    )
+                    .at(place)
+                    .expected_found(
+                        format!("`{}` gives {stated}", media.formula.text()),
+                        format!("`{}` has {slots}", media.strip.text()),
+                    )
+                    .with_hint("the formula under `[floor]` states the length of `image.strip`"),
                 );
                 return; // one layout tells enough
             }
@@ -163,20 +152,31 @@ fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
     }
 }
 
-fn weights(plan: &Plan, graph: &GraphPlan, checkpoint: &Checkpoint, findings: &mut Problems) -> Result<()> {
+fn weights(
+    plan: &Plan,
+    graph: &GraphPlan,
+    checkpoint: &Checkpoint,
+    findings: &mut Problems,
+) -> Result<()> {
     if let Some(method) = checkpoint.quantisation() {
         findings.push(
-            Problem::error("quantised", format!("the weights are quantised ({method}); they are neither checked nor run"))
-                .level(Level::Warning)
-                .in_file("config.json")
-                .at_key("quantization_config"),
+            Problem::error(
+                "quantised",
+                format!("the weights are quantised ({method}); they are neither checked nor run"),
+            )
+            .level(Level::Warning)
+            .in_file("config.json")
+            .at_key("quantization_config"),
         );
         return Ok(());
     }
     let Some(listing) = Listing::open(checkpoint.folder())? else {
         findings.push(
-            Problem::error("weights-absent", "there are no weight files and no index; tensors are not checked")
-                .level(Level::Note),
+            Problem::error(
+                "weights-absent",
+                "there are no weight files and no index; tensors are not checked",
+            )
+            .level(Level::Note),
         );
         return Ok(());
     };
@@ -186,8 +186,11 @@ fn weights(plan: &Plan, graph: &GraphPlan, checkpoint: &Checkpoint, findings: &m
     }
     if listing.tensors.values().all(|tensor| tensor.shape.is_none()) {
         findings.push(
-            Problem::error("weights-absent", "only the index is there; tensor names are checked, shapes are not")
-                .level(Level::Note),
+            Problem::error(
+                "weights-absent",
+                "only the index is there; tensor names are checked, shapes are not",
+            )
+            .level(Level::Note),
         );
     }
     let specs = crate::plan::tensors::tensors(graph);

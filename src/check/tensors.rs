@@ -32,10 +32,19 @@ struct Group {
 }
 
 /// Finds the root that fits best, then lists what is missing, what has another shape or type, and what is unknown.
-pub fn match_tensors(descriptor: &Descriptor, specs: &[TensorSpec], listing: &Listing) -> TensorMatch {
+pub fn match_tensors(
+    descriptor: &Descriptor,
+    specs: &[TensorSpec],
+    listing: &Listing,
+) -> TensorMatch {
     let roots = &descriptor.family.tensors.roots;
     let present = |root: &Root| {
-        specs.iter().filter(|spec| listing.tensors.contains_key(&spec.component.full_name(root, &spec.name))).count()
+        specs
+            .iter()
+            .filter(|spec| {
+                listing.tensors.contains_key(&spec.component.full_name(root, &spec.name))
+            })
+            .count()
     };
     // the first of equals: `max_by_key` would take the last
     let best = roots.iter().rev().max_by_key(|root| present(root)).cloned();
@@ -50,12 +59,20 @@ pub fn match_tensors(descriptor: &Descriptor, specs: &[TensorSpec], listing: &Li
         let mut examples: Vec<_> = listing.tensors.keys().take(3).map(String::as_str).collect();
         examples.sort_unstable();
         problems.push(
-            Problem::error("tensor-root", "no tensor of the family is stored under any of its roots")
-                .at(descriptor.place("tensors.roots"))
-                .expected_found(
-                    format!("names such as `{}`", specs.first().map_or_else(String::new, |spec| spec.component.full_name(&root, &spec.name))),
-                    format!("names such as `{}`", examples.join("`, `")),
+            Problem::error(
+                "tensor-root",
+                "no tensor of the family is stored under any of its roots",
+            )
+            .at(descriptor.place("tensors.roots"))
+            .expected_found(
+                format!(
+                    "names such as `{}`",
+                    specs.first().map_or_else(String::new, |spec| spec
+                        .component
+                        .full_name(&root, &spec.name))
                 ),
+                format!("names such as `{}`", examples.join("`, `")),
+            ),
         );
         return TensorMatch { root, problems, unknown: listing.tensors.keys().cloned().collect() };
     }
@@ -70,16 +87,27 @@ pub fn match_tensors(descriptor: &Descriptor, specs: &[TensorSpec], listing: &Li
     }
     for (pattern, names) in patterns {
         problems.push(
-            Problem::error("tensor-unknown", format!("{} that nothing reads: {}", counted(names.len()), listed(&pattern, &names)))
-                .level(Level::Warning)
-                .at(descriptor.place("tensors.ignore"))
-                .with_hint("list a pattern under `[tensors] ignore` if they are not needed"),
+            Problem::error(
+                "tensor-unknown",
+                format!(
+                    "{} that nothing reads: {}",
+                    counted(names.len()),
+                    listed(&pattern, &names)
+                ),
+            )
+            .level(Level::Warning)
+            .at(descriptor.place("tensors.ignore"))
+            .with_hint("list a pattern under `[tensors] ignore` if they are not needed"),
         );
     }
     TensorMatch { root, problems, unknown }
 }
 
-fn complaints(specs: &[TensorSpec], listing: &Listing, root: &Root) -> IndexMap<Group, Vec<String>> {
+fn complaints(
+    specs: &[TensorSpec],
+    listing: &Listing,
+    root: &Root,
+) -> IndexMap<Group, Vec<String>> {
     let mut groups: IndexMap<Group, Vec<String>> = IndexMap::new();
     let mut complain = |code, spec: &TensorSpec, name: &str, expected: String, found: String| {
         let group = Group { code, pattern: pattern(name), expected, found, key: spec.key.clone() };
@@ -89,14 +117,26 @@ fn complaints(specs: &[TensorSpec], listing: &Listing, root: &Root) -> IndexMap<
         let name = spec.component.full_name(root, &spec.name);
         let Some(tensor) = listing.tensors.get(&name) else {
             if spec.required {
-                complain("tensor-missing", spec, &name, format!("shape {:?}", spec.shape), "nothing".to_owned());
+                complain(
+                    "tensor-missing",
+                    spec,
+                    &name,
+                    format!("shape {:?}", spec.shape),
+                    "nothing".to_owned(),
+                );
             }
             continue;
         };
         if let Some(shape) = &tensor.shape
             && *shape != spec.shape
         {
-            complain("tensor-shape", spec, &name, format!("shape {:?}", spec.shape), format!("shape {shape:?}"));
+            complain(
+                "tensor-shape",
+                spec,
+                &name,
+                format!("shape {:?}", spec.shape),
+                format!("shape {shape:?}"),
+            );
         }
         if let Some(dtype) = &tensor.dtype
             && dtype.dtype().is_none()
@@ -131,7 +171,8 @@ fn listed(pattern: &str, names: &[String]) -> String {
     match names {
         [only] => format!("`{only}`"),
         _ => {
-            let mut numbers: Vec<u64> = names.iter().filter_map(|name| first_number(name)).collect();
+            let mut numbers: Vec<u64> =
+                names.iter().filter_map(|name| first_number(name)).collect();
             numbers.sort_unstable();
             numbers.dedup();
             format!("`{pattern}` with * = {}", ranges(&numbers))
@@ -154,7 +195,11 @@ fn ranges(numbers: &[u64]) -> String {
     }
     let words: Vec<_> = parts
         .iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .map(
+            |(first, last)| {
+                if first == last { first.to_string() } else { format!("{first}-{last}") }
+            },
+        )
         .collect();
     words.join(", ")
 }
@@ -163,12 +208,23 @@ fn ranges(numbers: &[u64]) -> String {
 fn pattern(name: &str) -> String {
     let parts: Vec<_> = name
         .split('.')
-        .map(|part| if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) { "*" } else { part })
+        .map(|part| {
+            if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
+                "*"
+            } else {
+                part
+            }
+        })
         .collect();
     parts.join(".")
 }
 
-fn unknown(descriptor: &Descriptor, specs: &[TensorSpec], listing: &Listing, root: &Root) -> Vec<String> {
+fn unknown(
+    descriptor: &Descriptor,
+    specs: &[TensorSpec],
+    listing: &Listing,
+    root: &Root,
+) -> Vec<String> {
     let known: HashSet<String> =
         specs.iter().map(|spec| spec.component.full_name(root, &spec.name)).collect();
     let ignored: Vec<String> = descriptor
@@ -187,7 +243,9 @@ fn unknown(descriptor: &Descriptor, specs: &[TensorSpec], listing: &Listing, roo
     listing
         .tensors
         .keys()
-        .filter(|name| !known.contains(*name) && !ignored.iter().any(|pattern| matches(pattern, name)))
+        .filter(|name| {
+            !known.contains(*name) && !ignored.iter().any(|pattern| matches(pattern, name))
+        })
         .cloned()
         .collect()
 }
@@ -195,7 +253,9 @@ fn unknown(descriptor: &Descriptor, specs: &[TensorSpec], listing: &Listing, roo
 /// Whether `name` fits `pattern`, in which `*` stands for any text.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
     let mut parts = parts.peekable();
     while let Some(part) = parts.next() {
         if parts.peek().is_none() {

@@ -10,7 +10,12 @@ use crate::prompt::template::ChatTemplate;
 use crate::prompt::user_text::render_marked;
 use crate::prompt::{Content, Message};
 
-pub(super) fn check(plan: &Plan, graph: Option<&GraphPlan>, checkpoint: &Checkpoint, findings: &mut Problems) {
+pub(super) fn check(
+    plan: &Plan,
+    graph: Option<&GraphPlan>,
+    checkpoint: &Checkpoint,
+    findings: &mut Problems,
+) {
     let folder = checkpoint.folder();
     let files = match TokenizerFiles::read(folder) {
         Ok(files) => files,
@@ -19,10 +24,14 @@ pub(super) fn check(plan: &Plan, graph: Option<&GraphPlan>, checkpoint: &Checkpo
             return;
         }
     };
-    let has_tokenizer =
-        folder.join("tokenizer.json").is_file() || files.config("added_tokens_decoder").is_some() || folder.join("added_tokens.json").is_file();
+    let has_tokenizer = folder.join("tokenizer.json").is_file()
+        || files.config("added_tokens_decoder").is_some()
+        || folder.join("added_tokens.json").is_file();
     if !has_tokenizer {
-        findings.push(Problem::error("tokenizer-absent", "there is no tokenizer; token ids are not checked").level(Level::Note));
+        findings.push(
+            Problem::error("tokenizer-absent", "there is no tokenizer; token ids are not checked")
+                .level(Level::Note),
+        );
     }
     for (name, token) in &plan.descriptor.family.tokens {
         let key = format!("tokens.{name}");
@@ -37,10 +46,16 @@ pub(super) fn check(plan: &Plan, graph: Option<&GraphPlan>, checkpoint: &Checkpo
                 // a default that the tokenizer contradicts says nothing of the file
                 let level = if defaulted { Level::Note } else { Level::Error };
                 findings.push(
-                    Problem::error("token-id", format!("config and tokenizer give `{}` different ids", token.text))
-                        .level(level)
-                        .at(place())
-                        .expected_found(format!("{stored} (the tokenizer)"), format!("{stated} ({source})")),
+                    Problem::error(
+                        "token-id",
+                        format!("config and tokenizer give `{}` different ids", token.text),
+                    )
+                    .level(level)
+                    .at(place())
+                    .expected_found(
+                        format!("{stored} (the tokenizer)"),
+                        format!("{stated} ({source})"),
+                    ),
                 );
             }
             (_, None) if has_tokenizer => {
@@ -49,21 +64,29 @@ pub(super) fn check(plan: &Plan, graph: Option<&GraphPlan>, checkpoint: &Checkpo
                 });
                 let level = if needed { Level::Error } else { Level::Warning };
                 findings.push(
-                    Problem::error("token-missing", format!("the tokenizer has no added token `{}`", token.text))
-                        .level(level)
-                        .at(place()),
+                    Problem::error(
+                        "token-missing",
+                        format!("the tokenizer has no added token `{}`", token.text),
+                    )
+                    .level(level)
+                    .at(place()),
                 );
             }
             _ => {}
         }
-        let id = stored.map(i64::from).or(stated.filter(|_| configured.is_some_and(|resolved| !resolved.defaulted)));
+        let id = stored
+            .map(i64::from)
+            .or(stated.filter(|_| configured.is_some_and(|resolved| !resolved.defaulted)));
         if let (Some(id), Some(graph)) = (id, graph) {
             let rows = graph.decoder.embed_rows;
             if usize::try_from(id).map_or(true, |id| id >= rows) {
                 findings.push(
-                    Problem::error("token-range", format!("`{}` lies outside the embedding table", token.text))
-                        .at(place())
-                        .expected_found(format!("an id below {rows}"), id.to_string()),
+                    Problem::error(
+                        "token-range",
+                        format!("`{}` lies outside the embedding table", token.text),
+                    )
+                    .at(place())
+                    .expected_found(format!("an id below {rows}"), id.to_string()),
                 );
             }
         }
@@ -86,8 +109,11 @@ fn template(
         Ok(None) => {
             if descriptor.family.prompt.is_none() {
                 findings.push(
-                    Problem::error("template-absent", "there is no chat template; the marker's frame is not checked")
-                        .level(Level::Note),
+                    Problem::error(
+                        "template-absent",
+                        "there is no chat template; the marker's frame is not checked",
+                    )
+                    .level(Level::Note),
                 );
             }
             return;
@@ -97,24 +123,39 @@ fn template(
             return;
         }
     };
-    let text_of = |name: &String| descriptor.family.tokens.get(name).map_or("", |token| token.text.as_str());
-    let marker = descriptor.family.image.as_ref().map(|image| text_of(&image.marker).to_owned()).unwrap_or_default();
+    let text_of =
+        |name: &String| descriptor.family.tokens.get(name).map_or("", |token| token.text.as_str());
+    let marker = descriptor
+        .family
+        .image
+        .as_ref()
+        .map(|image| text_of(&image.marker).to_owned())
+        .unwrap_or_default();
     let Ok(sentinels) = Sentinels::new(std::slice::from_ref(&marker)) else { return };
     let messages =
         [Message::new("user", vec![Content::Image, Content::Text("What is this?".to_owned())])];
-    let rendered = match render_marked(&template, &messages, true, &files.special_tokens(), &sentinels) {
-        Ok(rendered) => rendered,
-        Err(error) => {
-            findings.push(Problem::error("template-file", error.to_string()).in_file(template.source()));
-            return;
-        }
-    };
+    let rendered =
+        match render_marked(&template, &messages, true, &files.special_tokens(), &sentinels) {
+            Ok(rendered) => rendered,
+            Err(error) => {
+                findings.push(
+                    Problem::error("template-file", error.to_string()).in_file(template.source()),
+                );
+                return;
+            }
+        };
     let pieces: Vec<&str> = rendered.split(sentinels.mark(&marker)).collect();
     let [before, after] = pieces[..] else {
         findings.push(
-            Problem::error("template-marker", "the chat template does not write the marker once for one image")
-                .at(descriptor.place("image.marker"))
-                .expected_found(format!("one `{marker}`"), format!("{} in `{}`", pieces.len() - 1, template.source())),
+            Problem::error(
+                "template-marker",
+                "the chat template does not write the marker once for one image",
+            )
+            .at(descriptor.place("image.marker"))
+            .expected_found(
+                format!("one `{marker}`"),
+                format!("{} in `{}`", pieces.len() - 1, template.source()),
+            ),
         );
         return;
     };
@@ -122,12 +163,15 @@ fn template(
     let trail: String = media.frame.after.iter().map(text_of).collect();
     if !before.ends_with(&lead) || !after.starts_with(&trail) {
         findings.push(
-            Problem::error("template-frame", "the chat template puts something else around the marker")
-                .at(descriptor.place("image.frame"))
-                .expected_found(
-                    format!("`{lead}` before and `{trail}` after"),
-                    format!("`…{}` and `{}…`", tail(before), head(after)),
-                ),
+            Problem::error(
+                "template-frame",
+                "the chat template puts something else around the marker",
+            )
+            .at(descriptor.place("image.frame"))
+            .expected_found(
+                format!("`{lead}` before and `{trail}` after"),
+                format!("`…{}` and `{}…`", tail(before), head(after)),
+            ),
         );
     }
 }

@@ -68,6 +68,15 @@ pub struct ConfigFile {
 impl ConfigFile {
     /// The value at a dotted path; JSON null counts as absent. The empty path is the whole object.
     pub fn get(&self, path: &str) -> Option<&Value> {
+        self.raw(path).filter(|value| !value.is_null())
+    }
+
+    /// Whether the value at a dotted path is an explicit null.
+    pub fn is_null(&self, path: &str) -> bool {
+        self.raw(path).is_some_and(Value::is_null)
+    }
+
+    fn raw(&self, path: &str) -> Option<&Value> {
         let FileState::Object(root) = &self.state else { return None };
         let mut value = root;
         if !path.is_empty() {
@@ -75,7 +84,7 @@ impl ConfigFile {
                 value = value.as_object()?.get(key)?;
             }
         }
-        (!value.is_null()).then_some(value)
+        Some(value)
     }
 
     /// `FILE: PATH`, as provenance is printed.

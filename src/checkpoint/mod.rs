@@ -31,7 +31,8 @@ impl Checkpoint {
             Ok(metadata) if metadata.is_dir() => Ok(Self { files: Files::new(folder) }),
             Ok(_) => Err(Error::new(ErrorKind::Checkpoint, format!("`{name}` is not a folder"))
                 .with_hint("a checkpoint is a folder with config.json and its companions")),
-            Err(error) => Err(Error::new(ErrorKind::Checkpoint, format!("cannot open `{name}`")).with_source(error)),
+            Err(error) => Err(Error::new(ErrorKind::Checkpoint, format!("cannot open `{name}`"))
+                .with_source(error)),
         }
     }
 
@@ -53,8 +54,12 @@ impl Checkpoint {
     /// How the weights are quantised, if config.json says that they are.
     pub fn quantisation(&self) -> Option<String> {
         let config = self.config();
-        let found = config.get("quantization_config").or_else(|| config.get("text_config.quantization_config"))?;
-        let method = ["quant_method", "quant_type", "quantization"].iter().find_map(|key| found.get(key)?.as_str());
+        let found = config
+            .get("quantization_config")
+            .or_else(|| config.get("text_config.quantization_config"))?;
+        let method = ["quant_method", "quant_type", "quantization"]
+            .iter()
+            .find_map(|key| found.get(key)?.as_str());
         Some(method.unwrap_or("an unnamed method").to_owned())
     }
 
@@ -67,11 +72,17 @@ impl Checkpoint {
         let config = self.config();
         match &config.state {
             FileState::Missing => {
-                return Err(Error::new(ErrorKind::NoFamily, format!("`{}` has no config.json", self.folder().display()))
-                    .with_hint("name the family with `--family NAME`"));
+                return Err(Error::new(
+                    ErrorKind::NoFamily,
+                    format!("`{}` has no config.json", self.folder().display()),
+                )
+                .with_hint("name the family with `--family NAME`"));
             }
             FileState::Broken(reason) => {
-                return Err(Error::new(ErrorKind::NoFamily, format!("config.json cannot be used: {reason}")));
+                return Err(Error::new(
+                    ErrorKind::NoFamily,
+                    format!("config.json cannot be used: {reason}"),
+                ));
             }
             FileState::Object(_) => {}
         }
@@ -80,7 +91,9 @@ impl Checkpoint {
         for name in Library::families() {
             let raw = RawDescriptor::load(name)?;
             let header = raw.header()?;
-            known.extend(model_types(&header).into_iter().map(|model_type| format!("{name} ({model_type})")));
+            known.extend(
+                model_types(&header).into_iter().map(|model_type| format!("{name} ({model_type})")),
+            );
             let Some(score) = score(&header, config) else { continue };
             match best.first().map(|(top, _)| *top) {
                 Some(top) if score < top => {}
@@ -96,13 +109,17 @@ impl Checkpoint {
                     || "config.json states no `model_type`".to_owned(),
                     |model_type| format!("no family matches model_type `{model_type}`"),
                 );
-                Err(Error::new(ErrorKind::NoFamily, found).with_hint(format!("there are {}", known.join(", "))))
+                Err(Error::new(ErrorKind::NoFamily, found)
+                    .with_hint(format!("there are {}", known.join(", "))))
             }
             (_, Some((_, last))) => {
                 let mut names: Vec<_> = best.iter().map(|(_, raw)| raw.name().to_owned()).collect();
                 names.push(last.name().to_owned());
-                Err(Error::new(ErrorKind::NoFamily, format!("several families match: `{}`", names.join("`, `")))
-                    .with_hint("name one with `--family NAME`"))
+                Err(Error::new(
+                    ErrorKind::NoFamily,
+                    format!("several families match: `{}`", names.join("`, `")),
+                )
+                .with_hint("name one with `--family NAME`"))
             }
         }
     }
@@ -112,7 +129,8 @@ impl Checkpoint {
 pub fn model_types(header: &Header) -> Vec<String> {
     let mut types: Vec<String> = Vec::new();
     for alternative in &header.matches {
-        for model_type in alternative.get("model_type").iter().flat_map(|values| values.as_slice()) {
+        for model_type in alternative.get("model_type").iter().flat_map(|values| values.as_slice())
+        {
             if !types.contains(model_type) {
                 types.push(model_type.clone());
             }

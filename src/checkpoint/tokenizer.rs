@@ -7,6 +7,7 @@ mod files;
 mod rename;
 mod sentinel;
 mod stream;
+mod trimmed;
 
 use std::fs;
 use std::path::Path;
@@ -73,33 +74,19 @@ impl Tokenizer {
     /// [`ErrorKind::Tokenizer`] if there is no `tokenizer.json`, or it or one of the small files is not understood.
     pub fn load_with(directory: &Path, protected: &[String], pipeline: Pipeline) -> Result<Self> {
         let files = TokenizerFiles::read(directory)?;
-        let failed = |message: String| Error::new(ErrorKind::Tokenizer, message);
-        let json = fs::read_to_string(directory.join(files::TOKENIZER)).map_err(|error| {
-            failed(format!("cannot read `{}`", directory.join(files::TOKENIZER).display()))
-                .with_source(error)
-                .with_hint("a tokenizer is needed; other tokenizer files are not read")
-        })?;
-        let sentinels = Sentinels::new(protected)?;
-        let pairs: Vec<_> =
-            sentinels.markers().map(|marker| (marker, sentinels.mark(marker))).collect();
-        let renamed = rename::rename_strings(&json, &pairs);
-        let mut inner = build(&json, &renamed)?;
-        inner.with_padding(None);
-        inner
-            .with_truncation(None)
-            .map_err(|error| failed("truncation cannot be unset".into()).with_source(error))?;
-        apply_pipeline(&mut inner, pipeline, &files)?;
-        let mut tokens = files.tokens_to_add(|text| {
-            inner.get_added_vocabulary().get_vocab().contains_key(sentinels.mark(text))
-        });
-        for token in &mut tokens {
-            token.content = sentinels.mark(&token.content).to_string();
-        }
-        inner
-            .add_tokens(tokens)
-            .map_err(|error| failed("the added tokens do not fit".into()).with_source(error))?;
-        let split = files.config("split_special_tokens").and_then(serde_json::Value::as_bool);
-        inner.set_encode_special_tokens(split.unwrap_or(false));
+        let json = read(directory)?;
+        Self::from_json(&json, Sentinels::new(protected)?, pipeline, &files)
+    }
+
+    fn from_json(
+        json: &str,
+        sentinels: Sentinels,
+        pipeline: Pipeline,
+        files: &TokenizerFiles,
+    ) -> Result<Self> {
+        let renamed = rename::rename_strings(json, &names(&sentinels));
+        let mut inner = build(json, &renamed)?;
+        dress(&mut inner, &sentinels, pipeline, files)?;
         Ok(Self { inner, sentinels })
     }
 
@@ -165,6 +152,78 @@ impl Tokenizer {
     pub fn sentinels(&self) -> &Sentinels {
         &self.sentinels
     }
+}
+
+/// The number of tokens of each of `texts`, in which sentinels stand for markers; with every text comes whether special
+/// tokens are added to it.
+///
+/// These are the lengths of what [`Tokenizer::encode`] returns. For a few short texts they come much sooner, since most of
+/// the vocabulary is not looked at where that can make no difference.
+///
+/// # Errors
+///
+/// As for [`Tokenizer::load_with`] and [`Tokenizer::encode`].
+pub fn count_tokens(
+    directory: &Path,
+    sentinels: &Sentinels,
+    pipeline: Pipeline,
+    texts: &[(&str, bool)],
+) -> Result<Vec<usize>> {
+    let files = TokenizerFiles::read(directory)?;
+    let json = read(directory)?;
+    let trimmed = {
+        let texts: Vec<&str> = texts.iter().map(|(text, _)| *text).collect();
+        trimmed::trim(&json, &names(sentinels), &texts, |inner| {
+            dress(inner, sentinels, pipeline, &files).ok()
+        })
+    };
+    let tokenizer = match trimmed {
+        Some(inner) => Tokenizer { inner, sentinels: sentinels.clone() },
+        None => Tokenizer::from_json(&json, sentinels.clone(), pipeline, &files)?,
+    };
+    texts.iter().map(|(text, special)| Ok(tokenizer.encode(text, *special)?.len())).collect()
+}
+
+/// The text of the `tokenizer.json` of a folder.
+fn read(directory: &Path) -> Result<String> {
+    let path = directory.join(files::TOKENIZER);
+    fs::read_to_string(&path).map_err(|error| {
+        Error::new(ErrorKind::Tokenizer, format!("cannot read `{}`", path.display()))
+            .with_source(error)
+            .with_hint("a tokenizer is needed; other tokenizer files are not read")
+    })
+}
+
+/// Markers and what they are renamed to.
+fn names(sentinels: &Sentinels) -> Vec<(&str, &str)> {
+    sentinels.markers().map(|marker| (marker, sentinels.mark(marker))).collect()
+}
+
+/// Sets what the small files and the caller say about a tokenizer that was read.
+fn dress(
+    inner: &mut tokenizers::Tokenizer,
+    sentinels: &Sentinels,
+    pipeline: Pipeline,
+    files: &TokenizerFiles,
+) -> Result<()> {
+    let failed = |message: &str| Error::new(ErrorKind::Tokenizer, message);
+    inner.with_padding(None);
+    inner
+        .with_truncation(None)
+        .map_err(|error| failed("truncation cannot be unset").with_source(error))?;
+    apply_pipeline(inner, pipeline, files)?;
+    let mut tokens = files.tokens_to_add(|text| {
+        inner.get_added_vocabulary().get_vocab().contains_key(sentinels.mark(text))
+    });
+    for token in &mut tokens {
+        token.content = sentinels.mark(&token.content).to_string();
+    }
+    inner
+        .add_tokens(tokens)
+        .map_err(|error| failed("the added tokens do not fit").with_source(error))?;
+    let split = files.config("split_special_tokens").and_then(serde_json::Value::as_bool);
+    inner.set_encode_special_tokens(split.unwrap_or(false));
+    Ok(())
 }
 
 /// The tokenizer of a `tokenizer.json`, read from its renamed text.

@@ -12,9 +12,11 @@ use vlm_spec::plan::{Overrides, Plan, parse_override};
 /// Vision- and audio-language model families as data: token floors, checks, and a reference-exact forward pass.
 #[derive(Debug, Parser)]
 #[command(name = "spec", version, arg_required_else_help = true)]
-#[command(after_help = "CKPT is a folder in the published layout. FAMILY is a path to a TOML file (families/NAME.toml) or the \
+#[command(
+    after_help = "CKPT is a folder in the published layout. FAMILY is a path to a TOML file (families/NAME.toml) or the \
 name of a built-in family; left out, it is found from config.json.\n\nExit status: 0 fine; 1 a check found errors, a capacity \
-is too small, a snapshot differs; 2 usage, or something cannot be read; 3 a floor or count has no number.")]
+is too small, a snapshot differs; 2 usage, or something cannot be read; 3 a floor or count has no number."
+)]
 pub(crate) struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -80,15 +82,20 @@ impl Subject {
             [one] if Path::new(one).is_dir() => (None, Some(one.as_str())),
             [one] => {
                 let looks_like_folder = one.contains(['/', '\\']) && !one.ends_with(".toml");
-                if self.family.is_some() || looks_like_folder { (None, Some(one.as_str())) } else { (Some(one.as_str()), None) }
+                if self.family.is_some() || looks_like_folder {
+                    (None, Some(one.as_str()))
+                } else {
+                    (Some(one.as_str()), None)
+                }
             }
             [family, checkpoint] => (Some(family.as_str()), Some(checkpoint.as_str())),
             _ => (None, None),
         };
         match (family, self.family.as_deref()) {
-            (Some(_), Some(_)) => {
-                Err(Error::new(ErrorKind::Usage, "the family is named twice: before the checkpoint and by `--family`"))
-            }
+            (Some(_), Some(_)) => Err(Error::new(
+                ErrorKind::Usage,
+                "the family is named twice: before the checkpoint and by `--family`",
+            )),
             (family, option) => Ok((family.or(option), checkpoint)),
         }
     }
@@ -98,7 +105,10 @@ impl Subject {
         let (family, checkpoint) = self.split()?;
         let Some(checkpoint) = checkpoint else {
             let name = self.names.first().map_or("", String::as_str);
-            return Err(Error::new(ErrorKind::Checkpoint, format!("`{name}` is not a folder, and no CKPT is given")));
+            return Err(Error::new(
+                ErrorKind::Checkpoint,
+                format!("`{name}` is not a folder, and no CKPT is given"),
+            ));
         };
         load(family, checkpoint)
     }
@@ -323,8 +333,13 @@ fn parse_size(text: &str) -> Result<ImageSize, String> {
         Some(ImageSize { width: width.trim().parse().ok()?, height: height.trim().parse().ok()? })
     });
     match sides {
-        Some(ImageSize { width: 0, .. } | ImageSize { height: 0, .. }) => Err("a side is zero".to_owned()),
-        Some(size) if size.width > vlm_spec::layout::LONGEST_SIDE || size.height > vlm_spec::layout::LONGEST_SIDE => {
+        Some(ImageSize { width: 0, .. } | ImageSize { height: 0, .. }) => {
+            Err("a side is zero".to_owned())
+        }
+        Some(size)
+            if size.width > vlm_spec::layout::LONGEST_SIDE
+                || size.height > vlm_spec::layout::LONGEST_SIDE =>
+        {
             Err(format!("sides go up to {} px", vlm_spec::layout::LONGEST_SIDE))
         }
         Some(size) => Ok(size),

@@ -15,7 +15,9 @@ pub(super) fn run(command: &CheckCommand) -> Result<Status> {
         (Some(family), None) => descriptor_alone(family)?,
         (family, Some(checkpoint)) => match load(family, checkpoint) {
             Ok((raw, checkpoint)) => check(&raw, &checkpoint)?,
-            Err(error) if error.kind() == ErrorKind::Descriptor => failed(family.unwrap_or_default(), &error),
+            Err(error) if error.kind() == ErrorKind::Descriptor => {
+                failed(family.unwrap_or_default(), &error)
+            }
             Err(error) => return Err(error),
         },
         (None, None) => return Err(Error::new(ErrorKind::Usage, "nothing is named to check")),
@@ -43,9 +45,12 @@ pub(super) fn run(command: &CheckCommand) -> Result<Status> {
 }
 
 fn summary(report: &Report, verbose: bool) -> String {
-    let count = |level: Level| report.findings.iter().filter(|problem| problem.level == level).count();
-    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-    let (errors, warnings, notes) = (count(Level::Error), count(Level::Warning), count(Level::Note));
+    let count =
+        |level: Level| report.findings.iter().filter(|problem| problem.level == level).count();
+    let plural =
+        |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let (errors, warnings, notes) =
+        (count(Level::Error), count(Level::Warning), count(Level::Note));
     let more = if notes > 0 && !verbose { " (`-v` prints notes)" } else { "" };
     format!(
         "{}: {}, {}, {}{more}\n",

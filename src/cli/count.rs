@@ -21,7 +21,11 @@ pub(super) fn run(command: &CountCommand) -> Result<Status> {
     }
     let mut status = Status::Fine;
     let mut items = Vec::new();
-    let mut rows = vec![["source", "size", "layout", "embeds", "expansion", "framing", "tokens"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["source", "size", "layout", "embeds", "expansion", "framing", "tokens"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     let mut sum = 0_u64;
     for (source, size) in &pictures {
         match plan.count(*size) {
@@ -65,8 +69,12 @@ fn no_audio(plan: &Plan) -> Error {
 }
 
 fn document(source: &str, size: ImageSize, count: &Count) -> Value {
-    let layout: Map<String, Value> =
-        count.layout.fields().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
+    let layout: Map<String, Value> = count
+        .layout
+        .fields()
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Value::from(value)))
+        .collect();
     json!({
         "source": source,
         "width": size.width,
@@ -83,7 +91,10 @@ fn row(source: &str, size: ImageSize, count: &Count) -> Vec<String> {
     vec![
         source.to_owned(),
         size.to_string(),
-        format!("{}x{} cells of {}x{} px", count.layout.cols, count.layout.rows, count.layout.width, count.layout.height),
+        format!(
+            "{}x{} cells of {}x{} px",
+            count.layout.cols, count.layout.rows, count.layout.width, count.layout.height
+        ),
         count.embeds.to_string(),
         count.expansion.to_string(),
         count.framing.to_string(),

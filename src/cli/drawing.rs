@@ -25,11 +25,16 @@ impl Drawing {
         if let (Some(encoder), Some(Ok(media))) = (&graph.image, &plan.image) {
             let resize = match &media.policy {
                 Policy::Crop(crop) => format!("one size, {} px", crop.witness()),
-                Policy::Area(area) => format!("sides in steps of {} px, area within limits", area.step()),
+                Policy::Area(area) => {
+                    format!("sides in steps of {} px, area within limits", area.step())
+                }
             };
             stages.push(Stage { title: "picture".to_owned(), lines: vec![resize] });
             let patch = &encoder.patch;
-            let mut lines = vec![format!("patches of {0}x{0} px -> rows of {1}", patch.size, encoder.stack.width)];
+            let mut lines = vec![format!(
+                "patches of {0}x{0} px -> rows of {1}",
+                patch.size, encoder.stack.width
+            )];
             if encoder.class.is_some() {
                 lines.push("a class row first".to_owned());
             }
@@ -38,7 +43,11 @@ impl Drawing {
             }
             lines.extend(stack(&encoder.stack));
             let taps: Vec<_> = encoder.taps.iter().map(usize::to_string).collect();
-            lines.push(format!("read after {} of {} blocks", taps.join(", "), encoder.stack.layers));
+            lines.push(format!(
+                "read after {} of {} blocks",
+                taps.join(", "),
+                encoder.stack.layers
+            ));
             if encoder.drop > 0 {
                 lines.push(format!("{} leading row dropped", encoder.drop));
             }
@@ -50,16 +59,24 @@ impl Drawing {
                 OpPlan::Merge { side } => format!("merge {side}x{side} cells"),
             });
             stages.push(Stage { title: "connector".to_owned(), lines: ops.collect() });
-            stages.push(Stage { title: "strip".to_owned(), lines: vec![media.strip.text().to_owned()] });
+            stages.push(Stage {
+                title: "strip".to_owned(),
+                lines: vec![media.strip.text().to_owned()],
+            });
         }
         let decoder = &graph.decoder;
-        let mut lines = vec![format!("{} tokens, rows of {}", decoder.embed_rows, decoder.stack.width)];
+        let mut lines =
+            vec![format!("{} tokens, rows of {}", decoder.embed_rows, decoder.stack.width)];
         lines.push(match &graph.positions {
             PositionRule::Sequential { .. } => "positions on one axis".to_owned(),
             PositionRule::Mrope { .. } => "positions on three axes".to_owned(),
         });
         lines.extend(stack(&decoder.stack));
-        lines.push(format!("{} logits{}", decoder.head_rows, if decoder.tied { ", head tied" } else { "" }));
+        lines.push(format!(
+            "{} logits{}",
+            decoder.head_rows,
+            if decoder.tied { ", head tied" } else { "" }
+        ));
         stages.push(Stage { title: "decoder".to_owned(), lines });
         Self { stages }
     }
@@ -77,7 +94,8 @@ impl Drawing {
             if index > 0 {
                 let _ = writeln!(text, "{:>1$}", "|", 4);
             }
-            let _ = writeln!(text, "+- {} {}+", stage.title, "-".repeat(width - stage.title.len() - 1));
+            let _ =
+                writeln!(text, "+- {} {}+", stage.title, "-".repeat(width - stage.title.len() - 1));
             for line in &stage.lines {
                 let _ = writeln!(text, "| {line:width$} |");
             }
@@ -98,7 +116,11 @@ impl Drawing {
             let height = (stage.lines.len() + 1) * LINE + MARGIN;
             if index > 0 {
                 let middle = WIDTH / 2;
-                let _ = writeln!(body, r##"<line x1="{middle}" y1="{}" x2="{middle}" y2="{top}" stroke="#333"/>"##, top - GAP);
+                let _ = writeln!(
+                    body,
+                    r##"<line x1="{middle}" y1="{}" x2="{middle}" y2="{top}" stroke="#333"/>"##,
+                    top - GAP
+                );
             }
             let inner = WIDTH - 2 * MARGIN;
             let _ = writeln!(
@@ -108,7 +130,10 @@ impl Drawing {
             let mut line = |text: &str, row: usize, weight: &str| {
                 let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
                 let (x, y) = (2 * MARGIN, top + row * LINE + LINE);
-                let _ = writeln!(body, r#"<text x="{x}" y="{y}" font-weight="{weight}">{escaped}</text>"#);
+                let _ = writeln!(
+                    body,
+                    r#"<text x="{x}" y="{y}" font-weight="{weight}">{escaped}</text>"#
+                );
             };
             line(&stage.title, 0, "bold");
             for (row, text) in stage.lines.iter().enumerate() {

@@ -9,7 +9,9 @@ use super::arguments::FamiliesCommand;
 use super::output::{Status, print, print_json, table};
 
 pub(super) fn run(command: &FamiliesCommand) -> Result<Status> {
-    let mut rows = vec![["name", "model types", "modalities", "what is distinctive"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["name", "model types", "modalities", "what is distinctive"].map(str::to_owned).to_vec(),
+    ];
     let mut documents = Vec::new();
     for name in Library::families() {
         let raw = RawDescriptor::load(name)?;

@@ -16,11 +16,17 @@ pub(super) fn run(command: &FloorCommand) -> Result<Status> {
     });
     let (family, floors) = match loaded {
         Ok((family, plan)) => {
-            let floors: Vec<_> =
-                plan.modalities().into_iter().map(|modality| (modality, plan.floor(modality))).collect();
+            let floors: Vec<_> = plan
+                .modalities()
+                .into_iter()
+                .map(|modality| (modality, plan.floor(modality)))
+                .collect();
             (Some(family), floors)
         }
-        Err(error) if command.json && matches!(error.kind(), ErrorKind::NoFamily | ErrorKind::NoNumber) => {
+        Err(error)
+            if command.json
+                && matches!(error.kind(), ErrorKind::NoFamily | ErrorKind::NoNumber) =>
+        {
             (None, vec![(Modality::Image, Err(error))])
         }
         Err(error) => return Err(error),
@@ -100,7 +106,10 @@ pub(super) fn describe(floor: &Floor, inputs: bool) -> String {
         floor.witness,
     );
     if floor.embeds != floor.expansion || floor.embeds_witness != floor.witness {
-        text.push_str(&format!("  at most {} embeds, reached by {}\n", floor.embeds, floor.embeds_witness));
+        text.push_str(&format!(
+            "  at most {} embeds, reached by {}\n",
+            floor.embeds, floor.embeds_witness
+        ));
     }
     if inputs {
         for input in &floor.inputs {

@@ -39,7 +39,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Count(command) => count::run(command),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Show(command) => show::run(command),
-        Command::Schema => output::print_json(&vlm_spec::descriptor::family_schema()).map(|()| Status::Fine),
+        Command::Schema => {
+            output::print_json(&vlm_spec::descriptor::family_schema()).map(|()| Status::Fine)
+        }
         Command::Run(command) => run::run(command),
         Command::Trace(command) => trace::run(command),
         Command::Devices(command) => devices::run(command),

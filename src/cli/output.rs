@@ -33,12 +33,20 @@ impl From<Status> for ExitCode {
 
 /// Writes text to stdout.
 pub(crate) fn print(text: &str) -> Result<()> {
+    print_on(text).map(|_| ())
+}
+
+/// Writes text to stdout at once; whether anyone is still there to read on.
+pub(crate) fn print_on(text: &str) -> Result<bool> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).or_else(|error| {
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
         // whoever reads us has seen enough
-        if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
-    })
-    .map_err(|error| Error::new(ErrorKind::Output, "cannot write to stdout").with_source(error))
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => {
+            Err(Error::new(ErrorKind::Output, "cannot write to stdout").with_source(error))
+        }
+    }
 }
 
 /// Writes one JSON document to stdout.
@@ -67,8 +75,11 @@ pub(crate) fn print_error(error: &Error) {
 
 /// Problems at or above a level, one after the other.
 pub(crate) fn listed(problems: &Problems, least: Level) -> String {
-    let lines: Vec<_> =
-        problems.iter().filter(|problem| problem.level >= least).map(|problem| format!("{problem}\n")).collect();
+    let lines: Vec<_> = problems
+        .iter()
+        .filter(|problem| problem.level >= least)
+        .map(|problem| format!("{problem}\n"))
+        .collect();
     lines.join("\n")
 }
 
@@ -92,7 +103,13 @@ pub(crate) fn finding(problem: &Problem) -> Value {
 /// Rows of cells as a table with aligned columns; the first row is the heading.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<_> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {

@@ -11,11 +11,11 @@ use vlm_spec::backend::Backend;
 use vlm_spec::backend::cpu::Cpu;
 use vlm_spec::error::{Error, ErrorKind, Result};
 use vlm_spec::generate::Sampling;
-use vlm_spec::model::{Model, Picture, Timings};
+use vlm_spec::model::{Model, Picture, Timings, preprocess};
 use vlm_spec::prompt::{Content, Conversation, Message, Request, place_media};
 
 use super::arguments::{BackendName, Input, RunCommand, load};
-use super::output::{Status, note, print, print_json};
+use super::output::{Status, note, print, print_json, print_on};
 
 /// A model with a request, ready to run.
 pub(super) struct Ready {
@@ -39,7 +39,10 @@ impl Ready {
 /// Loads the model, reads the media, lays out the request.
 pub(super) fn prepare(input: &Input) -> Result<Ready> {
     if !input.audio.is_empty() {
-        return Err(Error::new(ErrorKind::Unsupported, "none of the built-in families takes audio yet"));
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "none of the built-in families takes audio yet",
+        ));
     }
     let (messages, images) = conversation(input)?;
     let (raw, checkpoint) = load(input.family.as_deref(), &input.checkpoint)?;
@@ -55,13 +58,20 @@ pub(super) fn prepare(input: &Input) -> Result<Ready> {
         }
     };
     let mut timings = Timings::default();
-    let progress = progress(input.quiet, "loading weights");
-    let model = Timings::measure(&mut timings.load, || Model::load(plan, &checkpoint, backend));
-    progress.set_message("reading pictures");
-    let loaded = model.and_then(|model| {
-        let pictures = Timings::measure(&mut timings.preprocess, || {
-            images.iter().map(|file| model.picture(file)).collect::<Result<Vec<_>>>()
-        })?;
+    let progress = progress(input.quiet, "reading pictures");
+    // a picture that cannot be read is found before weights are
+    let pictures = Timings::measure(&mut timings.preprocess, || match &plan.image {
+        Some(Ok(media)) => images.iter().map(|file| preprocess(&plan, media, file)).collect(),
+        None if !images.is_empty() => {
+            Err(Error::new(ErrorKind::Media, format!("family `{}` takes no images", plan.family())))
+        }
+        // loading says what is wrong with the family's images
+        _ => Ok(Vec::new()),
+    });
+    progress.set_message("loading weights");
+    let loaded = pictures.and_then(|pictures| {
+        let model =
+            Timings::measure(&mut timings.load, || Model::load(plan, &checkpoint, backend))?;
         Ok((model, pictures))
     });
     progress.finish_and_clear();
@@ -105,7 +115,8 @@ fn conversation(input: &Input) -> Result<(Vec<Message>, Vec<PathBuf>)> {
     if let Some(system) = &input.system {
         messages.push(Message::new("system", vec![Content::Text(system.clone())]));
     }
-    messages.push(Message::new("user", place_media(prompt, input.images.len(), input.audio.len())?));
+    messages
+        .push(Message::new("user", place_media(prompt, input.images.len(), input.audio.len())?));
     Ok((messages, input.images.clone()))
 }
 
@@ -116,7 +127,10 @@ fn from_file(file: &Path, given: &[PathBuf]) -> Result<(Vec<Message>, Vec<PathBu
     })?;
     let conversation = Conversation::from_json(&text)?;
     if !conversation.audio.is_empty() {
-        return Err(Error::new(ErrorKind::Unsupported, "none of the built-in families takes audio yet"));
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "none of the built-in families takes audio yet",
+        ));
     }
     let folder = file.parent().unwrap_or_else(|| Path::new(""));
     let mut rest = given.iter();
@@ -127,7 +141,10 @@ fn from_file(file: &Path, given: &[PathBuf]) -> Result<(Vec<Message>, Vec<PathBu
             None => match rest.next() {
                 Some(file) => images.push(file.clone()),
                 None => {
-                    let message = format!("image {} of the messages names no file, and no `--image` is left for it", index + 1);
+                    let message = format!(
+                        "image {} of the messages names no file, and no `--image` is left for it",
+                        index + 1
+                    );
                     return Err(Error::new(ErrorKind::Placeholders, message));
                 }
             },
@@ -135,7 +152,8 @@ fn from_file(file: &Path, given: &[PathBuf]) -> Result<(Vec<Message>, Vec<PathBu
     }
     let left = rest.count();
     if left > 0 {
-        let message = format!("{left} of `--image` have no item in the messages");
+        let verb = if left == 1 { "has" } else { "have" };
+        let message = format!("{left} of `--image` {verb} no item in the messages");
         return Err(Error::new(ErrorKind::Placeholders, message));
     }
     Ok((conversation.messages, images))
@@ -143,7 +161,8 @@ fn from_file(file: &Path, given: &[PathBuf]) -> Result<(Vec<Message>, Vec<PathBu
 
 pub(super) fn run(command: &RunCommand) -> Result<Status> {
     let sampling =
-        Sampling { temperature: command.temperature, top_p: command.top_p, seed: command.seed }.check()?;
+        Sampling { temperature: command.temperature, top_p: command.top_p, seed: command.seed }
+            .check()?;
     let ready = prepare(&command.input)?;
     let tokenizer = ready.model.prompts().tokenizer();
     let mut stream = tokenizer.decode_stream(true);
@@ -156,15 +175,17 @@ pub(super) fn run(command: &RunCommand) -> Result<Status> {
             bar.finish_and_clear();
         }
         let piece = stream.push(token)?;
-        if !command.json {
-            print(&piece)?;
-        }
         text.push_str(&piece);
-        Ok(true)
+        if command.json { Ok(true) } else { print_on(&piece) }
     };
     let start = Instant::now();
-    let generated =
-        ready.model.generate(ready.request(), &ready.pictures, command.max_tokens, sampling, &mut on_token);
+    let generated = ready.model.generate(
+        ready.request(),
+        &ready.pictures,
+        command.max_tokens,
+        sampling,
+        &mut on_token,
+    );
     bar.finish_and_clear();
     let generated = generated?;
     let elapsed = start.elapsed();
@@ -212,7 +233,10 @@ fn report(timings: &Timings, prompt: usize, generated: usize, elapsed: Duration)
     for (name, duration) in parts {
         note(&format!("{name:>10}: {:9.1} ms", duration.as_secs_f64() * 1e3));
     }
-    note(&format!("{prompt} prompt tokens, {generated} generated, {:.1} ms in all", elapsed.as_secs_f64() * 1e3));
+    note(&format!(
+        "{prompt} prompt tokens, {generated} generated, {:.1} ms in all",
+        elapsed.as_secs_f64() * 1e3
+    ));
     if let Some(bytes) = peak_memory() {
         note(&format!("peak memory: {:.1} MB", bytes as f64 / 1e6));
     }

@@ -25,11 +25,16 @@ pub(super) fn run(command: &ShowCommand) -> Result<Status> {
         None => {
             let raw = RawDescriptor::load(family.unwrap_or_default())?;
             if command.svg.is_some() {
-                return Err(Error::new(ErrorKind::Usage, "a drawing needs a checkpoint: its sizes come from there"));
+                return Err(Error::new(
+                    ErrorKind::Usage,
+                    "a drawing needs a checkpoint: its sizes come from there",
+                ));
             }
             let descriptor = raw.describe(&raw.first_parts())?;
             if command.json {
-                print_json(&json!({ "family": raw.name(), "descriptor": descriptor.source().to_json() }))?;
+                print_json(
+                    &json!({ "family": raw.name(), "descriptor": descriptor.source().to_json() }),
+                )?;
             } else {
                 print(&merged(&descriptor)?)?;
             }
@@ -43,20 +48,29 @@ fn merged(descriptor: &Descriptor) -> Result<String> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(ErrorKind::Output, format!("the merged descriptor cannot be written: {error}"))
     };
-    let table = toml::Table::try_from(descriptor.source().to_json()).map_err(|error| failed(&error))?;
+    let table =
+        toml::Table::try_from(descriptor.source().to_json()).map_err(|error| failed(&error))?;
     toml::to_string(&table).map_err(|error| failed(&error))
 }
 
-fn with_checkpoint(command: &ShowCommand, raw: &RawDescriptor, checkpoint: &Checkpoint) -> Result<Status> {
+fn with_checkpoint(
+    command: &ShowCommand,
+    raw: &RawDescriptor,
+    checkpoint: &Checkpoint,
+) -> Result<Status> {
     let plan = command.settings.plan(raw, checkpoint)?;
     let graph = GraphPlan::resolve(&plan.descriptor, &plan.values);
     let drawing = graph.as_ref().ok().map(|graph| Drawing::new(&plan, graph));
     if let Some(file) = &command.svg {
         let Some(drawing) = &drawing else {
-            return Err(Error::new(ErrorKind::NoNumber, "the topology is not known: config values are missing"));
+            return Err(Error::new(
+                ErrorKind::NoNumber,
+                "the topology is not known: config values are missing",
+            ));
         };
         fs::write(file, drawing.svg()).map_err(|error| {
-            Error::new(ErrorKind::Output, format!("cannot write `{}`", file.display())).with_source(error)
+            Error::new(ErrorKind::Output, format!("cannot write `{}`", file.display()))
+                .with_source(error)
         })?;
     }
     if command.json {

@@ -63,7 +63,8 @@ pub(super) fn run(command: &SnapshotCommand) -> Result<Status> {
 
 fn write(folder: &Path, file: &Path, text: &str) -> Result<()> {
     fs::create_dir_all(folder).and_then(|()| fs::write(file, text)).map_err(|error| {
-        Error::new(ErrorKind::Output, format!("cannot write `{}`", file.display())).with_source(error)
+        Error::new(ErrorKind::Output, format!("cannot write `{}`", file.display()))
+            .with_source(error)
     })
 }
 

@@ -74,7 +74,11 @@ pub enum MaskRule {
 impl Member for MaskRule {
     const KIND: &'static str = "mask";
     const MEMBERS: &'static [(&'static str, &'static str, Self)] = &[
-        ("per_media", "Rows see all rows of their own media item or tile, and no other.", Self::PerMedia),
+        (
+            "per_media",
+            "Rows see all rows of their own media item or tile, and no other.",
+            Self::PerMedia,
+        ),
         ("causal", "Row j sees rows 0..=j.", Self::Causal),
     ];
 }
@@ -98,6 +102,9 @@ pub struct Attention {
     pub rope: Option<String>,
     /// Who sees whom.
     pub mask: Choice<MaskRule>,
+    /// How many rows back a row of a causal stack sees, itself included; 0 or left out, all. A sequence that is longer is
+    /// refused: a window that cuts rows off is not spoken yet.
+    pub window: Option<Count>,
     /// Factor on the scores; left out, 1 / √head_dim.
     pub scale: Option<Number>,
 }

@@ -10,7 +10,7 @@ use super::slot::OneOrMany;
 /// A section: names for values of one part of the config files.
 ///
 /// A path is `KEY.KEY…`, read from the section's roots, or `SOURCE:KEY.KEY…` with a source of `config`, `preprocessor`,
-/// `processor`, `generation`, `tokenizer`. `null` is absent.
+/// `processor`, `generation`, `tokenizer`. `null` is absent, unless the lookup says what it means.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Section {
     /// The roots tried, in order, for every path without a source. `""` is the top of config.json,
@@ -54,7 +54,10 @@ pub struct Lookup {
     pub or: Option<Value>,
     /// A path whose presence takes `or` away: the reference then has no default.
     pub unless: Option<String>,
-    /// The expression used where the key is missing.
+    /// What an explicit `null` means, where that differs from a missing key: a literal, or an expression. Left out, `null` is
+    /// absent.
+    pub null: Option<Value>,
+    /// The expression used where the key is missing; the bare name of a value stands for that value, whatever its type.
     #[serde(rename = "else")]
     pub otherwise: Option<String>,
     /// What each string or boolean of the file means: an integer, or a member of a set. A value that the map lacks is an

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use evalexpr::{
-    ContextWithMutableFunctions, ContextWithMutableVariables, EvalexprError, Function, HashMapContext, Node,
-    Operator, Value, build_operator_tree,
+    ContextWithMutableFunctions, ContextWithMutableVariables, EvalexprError, Function,
+    HashMapContext, Node, Operator, Value, build_operator_tree,
 };
 
 /// The longest expression, in bytes.
@@ -76,14 +76,17 @@ impl Expression {
     /// Parses `text` and refuses everything that the module does not allow.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         if text.len() > LENGTH_LIMIT {
-            return Err(ExpressionError::new(format!("expression is longer than {LENGTH_LIMIT} bytes")));
+            return Err(ExpressionError::new(format!(
+                "expression is longer than {LENGTH_LIMIT} bytes"
+            )));
         }
         if text.trim().is_empty() {
             return Err(ExpressionError::new("expression is empty"));
         }
         guard_nesting(text)?;
-        let tree = build_operator_tree(text)
-            .map_err(|error| ExpressionError::new(format!("`{text}` is not an expression: {error}")))?;
+        let tree = build_operator_tree(text).map_err(|error| {
+            ExpressionError::new(format!("`{text}` is not an expression: {error}"))
+        })?;
         let mut names = Vec::new();
         inspect(&tree, text, false, &mut names)?;
         Ok(Self { text: text.to_owned(), tree, names })
@@ -103,7 +106,9 @@ impl Expression {
     pub fn integer(&self, bindings: &BTreeMap<String, Bound>) -> Result<i64, ExpressionError> {
         match self.value(bindings)? {
             Value::Int(number) => Ok(number),
-            other => Err(self.failure(&format!("gives {}, not an integer", kind_of(&other)), bindings)),
+            other => {
+                Err(self.failure(&format!("gives {}, not an integer", kind_of(&other)), bindings))
+            }
         }
     }
 
@@ -111,7 +116,10 @@ impl Expression {
     pub fn truth(&self, bindings: &BTreeMap<String, Bound>) -> Result<bool, ExpressionError> {
         match self.value(bindings)? {
             Value::Boolean(flag) => Ok(flag),
-            other => Err(self.failure(&format!("gives {}, not a truth value", kind_of(&other)), bindings)),
+            other => {
+                Err(self
+                    .failure(&format!("gives {}, not a truth value", kind_of(&other)), bindings))
+            }
         }
     }
 
@@ -129,11 +137,17 @@ impl Expression {
             let value = match bound {
                 Bound::Integer(number) => Value::Int(*number),
                 Bound::Boolean(flag) => Value::Boolean(*flag),
-                Bound::List(items) => Value::Tuple(items.iter().map(|item| Value::Int(*item)).collect()),
+                Bound::List(items) => {
+                    Value::Tuple(items.iter().map(|item| Value::Int(*item)).collect())
+                }
             };
-            context.set_value(name.clone(), value).map_err(|error| self.failure(&error.to_string(), bindings))?;
+            context
+                .set_value(name.clone(), value)
+                .map_err(|error| self.failure(&error.to_string(), bindings))?;
         }
-        self.tree.eval_with_context(&context).map_err(|error| self.failure(&reason(&error), bindings))
+        self.tree
+            .eval_with_context(&context)
+            .map_err(|error| self.failure(&reason(&error), bindings))
     }
 
     fn failure(&self, what: &str, bindings: &BTreeMap<String, Bound>) -> ExpressionError {
@@ -142,7 +156,8 @@ impl Expression {
             .iter()
             .filter_map(|name| bindings.get(name).map(|bound| format!("{name} = {bound}")))
             .collect();
-        let with = if with.is_empty() { String::new() } else { format!(" with {}", with.join(", ")) };
+        let with =
+            if with.is_empty() { String::new() } else { format!(" with {}", with.join(", ")) };
         ExpressionError::new(format!("`{}` {what}{with}", self.text))
     }
 
@@ -194,17 +209,27 @@ fn guard_nesting(text: &str) -> Result<(), ExpressionError> {
             _ => 0,
         };
         if depth > NESTING_LIMIT || prefixes > NESTING_LIMIT {
-            return Err(ExpressionError::new(format!("expression is nested deeper than {NESTING_LIMIT}")));
+            return Err(ExpressionError::new(format!(
+                "expression is nested deeper than {NESTING_LIMIT}"
+            )));
         }
     }
     let terms = text.chars().filter(|character| "+-*/%=<>&|!".contains(*character)).count();
     if terms > 4 * NESTING_LIMIT {
-        return Err(ExpressionError::new(format!("expression has more than {} operators", 4 * NESTING_LIMIT)));
+        return Err(ExpressionError::new(format!(
+            "expression has more than {} operators",
+            4 * NESTING_LIMIT
+        )));
     }
     Ok(())
 }
 
-fn inspect(node: &Node, text: &str, arguments: bool, names: &mut Vec<String>) -> Result<(), ExpressionError> {
+fn inspect(
+    node: &Node,
+    text: &str,
+    arguments: bool,
+    names: &mut Vec<String>,
+) -> Result<(), ExpressionError> {
     let refuse = |what: &str| ExpressionError::new(format!("`{text}` {what}"));
     let mut children_are_arguments = false;
     match node.operator() {
@@ -253,7 +278,10 @@ fn inspect(node: &Node, text: &str, arguments: bool, names: &mut Vec<String>) ->
             }
             children_are_arguments = true;
         }
-        _ => return Err(refuse("uses an operator that is not allowed").hint("use + - * / %, comparisons, && || !")),
+        _ => {
+            return Err(refuse("uses an operator that is not allowed")
+                .hint("use + - * / %, comparisons, && || !"));
+        }
     }
     for child in node.children() {
         inspect(child, text, children_are_arguments, names)?;
@@ -300,13 +328,21 @@ fn add_functions(context: &mut HashMapContext) -> Result<(), EvalexprError> {
     context.set_function(
         "min".into(),
         Function::new(move |value| {
-            integers(value)?.into_iter().min().map(Value::Int).ok_or_else(|| failed("takes `min` of nothing"))
+            integers(value)?
+                .into_iter()
+                .min()
+                .map(Value::Int)
+                .ok_or_else(|| failed("takes `min` of nothing"))
         }),
     )?;
     context.set_function(
         "max".into(),
         Function::new(move |value| {
-            integers(value)?.into_iter().max().map(Value::Int).ok_or_else(|| failed("takes `max` of nothing"))
+            integers(value)?
+                .into_iter()
+                .max()
+                .map(Value::Int)
+                .ok_or_else(|| failed("takes `max` of nothing"))
         }),
     )?;
     context.set_function(
@@ -334,7 +370,11 @@ fn add_functions(context: &mut HashMapContext) -> Result<(), EvalexprError> {
     context.set_function(
         "isqrt".into(),
         Function::new(move |value| {
-            value.as_int()?.checked_isqrt().map(Value::Int).ok_or_else(|| failed("takes the root of a negative number"))
+            value
+                .as_int()?
+                .checked_isqrt()
+                .map(Value::Int)
+                .ok_or_else(|| failed("takes the root of a negative number"))
         }),
     )?;
     context.set_function(
@@ -374,7 +414,11 @@ fn polynomial(
             let mut product = BTreeMap::new();
             for (left_powers, left_factor) in left {
                 for (right_powers, right_factor) in right {
-                    let powers = left_powers.iter().zip(right_powers).map(|(a, b)| a + b).collect::<Vec<_>>();
+                    let powers = left_powers
+                        .iter()
+                        .zip(right_powers)
+                        .map(|(a, b)| a + b)
+                        .collect::<Vec<_>>();
                     let slot: &mut i64 = product.entry(powers).or_insert(0);
                     *slot = slot.checked_add(left_factor.checked_mul(*right_factor)?)?;
                 }
@@ -443,10 +487,36 @@ mod tests {
     #[test]
     fn refuses_everything_else() {
         let refused = [
-            "", "  ", "1;2", "a = 1", "2^10", "1.5", "9223372036854775808", "\"x\"", "str::from(1)", "math::pow(1,2)",
-            "if(true,1,2)", "(1, 2)", "1,", "()", "rows - 1 / 0 - (", "(rows - 1) / 2", "-rows / 2", "floor(1)",
-            "unknown", "rows && 1", "rows + true", "1 / 0", "1 % 0", "most + 1", "most * 2", "isqrt(0 - 4)",
-            "div_floor(1, 0)", "div_floor(1)", "rows == 3", "shl(1, 64)",
+            "",
+            "  ",
+            "1;2",
+            "a = 1",
+            "2^10",
+            "1.5",
+            "9223372036854775808",
+            "\"x\"",
+            "str::from(1)",
+            "math::pow(1,2)",
+            "if(true,1,2)",
+            "(1, 2)",
+            "1,",
+            "()",
+            "rows - 1 / 0 - (",
+            "(rows - 1) / 2",
+            "-rows / 2",
+            "floor(1)",
+            "unknown",
+            "rows && 1",
+            "rows + true",
+            "1 / 0",
+            "1 % 0",
+            "most + 1",
+            "most * 2",
+            "isqrt(0 - 4)",
+            "div_floor(1, 0)",
+            "div_floor(1)",
+            "rows == 3",
+            "shl(1, 64)",
         ];
         for text in refused {
             assert!(integer(text).is_err(), "{text} gave {:?}", integer(text));
@@ -462,7 +532,10 @@ mod tests {
             integer("rows * most").unwrap_err(),
             format!("`rows * most` overflows 64 bits with rows = 3, most = {}", i64::MAX)
         );
-        assert_eq!(integer("rows / 0").unwrap_err(), "`rows / 0` divides by zero or overflows with rows = 3");
+        assert_eq!(
+            integer("rows / 0").unwrap_err(),
+            "`rows / 0` divides by zero or overflows with rows = 3"
+        );
     }
 
     #[test]
@@ -473,6 +546,11 @@ mod tests {
             polynomial,
             BTreeMap::from([(vec![0, 0], 13), (vec![1, 0], 1), (vec![1, 1], 1)])
         );
-        assert!(Expression::parse("max(rows, cols)").unwrap().polynomial(&["rows"], &bindings()).is_none());
+        assert!(
+            Expression::parse("max(rows, cols)")
+                .unwrap()
+                .polynomial(&["rows"], &bindings())
+                .is_none()
+        );
     }
 }

@@ -171,4 +171,3 @@ pub struct Example {
     /// The expansion part of the floor, by modality.
     pub floor: IndexMap<String, i64>,
 }
-

@@ -51,11 +51,14 @@ impl Library {
                     .map(|(name, _)| *name)
                     .filter(|name| name.starts_with("parts/") != prefix.is_empty())
                     .collect();
-                let mut problem = Problem::error("file-missing", format!("there is no family file `{path}`"));
+                let mut problem =
+                    Problem::error("file-missing", format!("there is no family file `{path}`"));
                 if let Some(near) = nearest(path, known.iter().copied()) {
                     problem = problem.with_hint(format!("did you mean `{near}`?"));
                 }
-                Err(problem.expected_found(format!("one of `{}`", known.join("`, `")), format!("`{path}`")).into())
+                Err(problem
+                    .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{path}`"))
+                    .into())
             }
         }
     }
@@ -66,7 +69,11 @@ pub(super) fn read_file(path: &Path) -> Result<Node, Problems> {
     let name = path.display().to_string();
     match fs::read_to_string(path) {
         Ok(text) => Node::parse(&name, &text),
-        Err(error) => Err(Problem::error("file-unreadable", format!("cannot read `{name}`: {error}")).in_file(name).into()),
+        Err(error) => {
+            Err(Problem::error("file-unreadable", format!("cannot read `{name}`: {error}"))
+                .in_file(name)
+                .into())
+        }
     }
 }
 

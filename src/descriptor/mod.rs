@@ -66,7 +66,8 @@ impl RawDescriptor {
     /// Loads a family: a path to a TOML file, or the name of an embedded one.
     pub fn load(family: &str) -> Result<Self> {
         let path = Path::new(family);
-        let is_path = path.extension().is_some_and(|extension| extension == "toml") || family.contains(['/', '\\']);
+        let is_path = path.extension().is_some_and(|extension| extension == "toml")
+            || family.contains(['/', '\\']);
         let loaded = if is_path {
             let folder = path.parent().unwrap_or_else(|| Path::new(""));
             let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or(family).to_owned();
@@ -80,7 +81,8 @@ impl RawDescriptor {
     }
 
     fn merge(name: String, mut root: Node, library: Library) -> Result<Self, Problems> {
-        let valid_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        let valid_name =
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         if !valid_name {
             return Err(Problem::error("family-name", format!("`{name}` is not a family name"))
                 .at(root.place(""))
@@ -121,14 +123,16 @@ impl RawDescriptor {
     pub fn header(&self) -> Result<family::Header> {
         let json = self.root.get("family").map(Node::to_json).unwrap_or_default();
         serde_json::from_value(json).map_err(|_| {
-            let problems = self.describe(&self.first_parts()).err().map(|error| error.problems().clone());
+            let problems =
+                self.describe(&self.first_parts()).err().map(|error| error.problems().clone());
             descriptor_error(&self.name, problems.unwrap_or_default())
         })
     }
 
     /// The default parts: of every pick, what stands where its path is absent, or the first.
     pub fn first_parts(&self) -> Vec<String> {
-        let first = |pick: &Pick| pick.otherwise.clone().or_else(|| pick.parts.values().next().cloned());
+        let first =
+            |pick: &Pick| pick.otherwise.clone().or_else(|| pick.parts.values().next().cloned());
         self.picks.iter().map(|pick| first(pick).unwrap_or_default()).collect()
     }
 
@@ -185,7 +189,9 @@ impl RawDescriptor {
                 let problems = descriptor.references();
                 if problems.is_empty() { Ok(descriptor) } else { Err(problems) }
             }
-            Err(error) => Err(Problem::error("value-type", error.to_string()).at(root.place("")).into()),
+            Err(error) => {
+                Err(Problem::error("value-type", error.to_string()).at(root.place("")).into())
+            }
         }
     }
 }
@@ -227,9 +233,13 @@ impl Descriptor {
         }
         let mut missing = |kind: &str, name: &str, key: &str, known: Vec<&str>| {
             if !known.contains(&name) {
-                let mut problem = Problem::error("name-unknown", format!("there is no {kind} `{name}`"))
-                    .at(self.place(key))
-                    .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{name}`"));
+                let mut problem =
+                    Problem::error("name-unknown", format!("there is no {kind} `{name}`"))
+                        .at(self.place(key))
+                        .expected_found(
+                            format!("one of `{}`", known.join("`, `")),
+                            format!("`{name}`"),
+                        );
                 if let Some(near) = nearest(name, known) {
                     problem = problem.with_hint(format!("did you mean `{near}`?"));
                 }
@@ -259,13 +269,20 @@ impl Descriptor {
                         missing("token", &token, key, tokens());
                     }
                     for literal in strip.literals() {
-                        missing("literal", &literal, key, image.literals.keys().map(String::as_str).collect());
+                        missing(
+                            "literal",
+                            &literal,
+                            key,
+                            image.literals.keys().map(String::as_str).collect(),
+                        );
                     }
                     for vector in strip.vectors() {
                         missing("vector", &vector, key, Vec::new());
                     }
                 }
-                Err(error) => malformed.push(Problem::error("strip", error.message).at(self.place(key))),
+                Err(error) => {
+                    malformed.push(Problem::error("strip", error.message).at(self.place(key)))
+                }
             }
         }
         problems.extend(malformed);
@@ -306,7 +323,9 @@ fn extend(root: &mut Node, library: &Library, depth: usize) -> Result<(), Proble
             .into());
     };
     if depth >= EXTENDS_LIMIT {
-        return Err(Problem::error("extends-cycle", "`extends` goes in a circle, or too deep").at(place).into());
+        return Err(Problem::error("extends-cycle", "`extends` goes in a circle, or too deep")
+            .at(place)
+            .into());
     }
     let mut below = library.read(path).map_err(|problems| {
         let mut placed = Problems::default();
@@ -324,7 +343,12 @@ fn extend(root: &mut Node, library: &Library, depth: usize) -> Result<(), Proble
     Ok(())
 }
 
-fn read_pick(node: &Node, path: &str, mount: &'static str, part_table: &'static str) -> Result<Pick, Problem> {
+fn read_pick(
+    node: &Node,
+    path: &str,
+    mount: &'static str,
+    part_table: &'static str,
+) -> Result<Pick, Problem> {
     let wrong = |at: &Node, key: &str, expected: &str| {
         Problem::error("value-type", format!("`{key}` does not take this value"))
             .at(at.origin.place(key))
@@ -341,11 +365,16 @@ fn read_pick(node: &Node, path: &str, mount: &'static str, part_table: &'static 
         table
             .get(key)
             .map(|value| {
-                value.as_str().map(str::to_owned).ok_or_else(|| wrong(value, &format!("{path}.{key}"), "a string"))
+                value
+                    .as_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| wrong(value, &format!("{path}.{key}"), "a string"))
             })
             .transpose()
     };
-    let Some(pick) = text("pick")? else { return Err(wrong(node, path, "`pick`, a path in config.json")) };
+    let Some(pick) = text("pick")? else {
+        return Err(wrong(node, path, "`pick`, a path in config.json"));
+    };
     let mut parts = IndexMap::new();
     match table.get("parts").and_then(Node::as_table) {
         Some(entries) => {
@@ -371,5 +400,6 @@ fn read_pick(node: &Node, path: &str, mount: &'static str, part_table: &'static 
 fn descriptor_error(family: &str, problems: Problems) -> Error {
     let count = problems.len();
     let what = if count == 1 { "a problem".to_owned() } else { format!("{count} problems") };
-    Error::new(ErrorKind::Descriptor, format!("family `{family}` has {what}")).with_problems(problems)
+    Error::new(ErrorKind::Descriptor, format!("family `{family}` has {what}"))
+        .with_problems(problems)
 }

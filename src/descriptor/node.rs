@@ -81,7 +81,8 @@ impl Node {
             let offset = error.span().map_or(0, |span| span.start);
             let origin = Origin { file: Arc::clone(&file), offset };
             problems.push(
-                Problem::error("toml-syntax", error.message().trim().replace('\n', ", ")).at(origin.place("")),
+                Problem::error("toml-syntax", error.message().trim().replace('\n', ", "))
+                    .at(origin.place("")),
             );
         }
         let offset = table.span().start;
@@ -128,7 +129,9 @@ impl Node {
         for key in path.split('.').filter(|key| !key.is_empty()) {
             let next = match &node.value {
                 NodeValue::Table(table) => table.get(key),
-                NodeValue::Array(items) => key.parse::<usize>().ok().and_then(|index| items.get(index)),
+                NodeValue::Array(items) => {
+                    key.parse::<usize>().ok().and_then(|index| items.get(index))
+                }
                 _ => None,
             };
             match next {
@@ -171,7 +174,8 @@ impl Node {
     /// Puts `node` below the dotted `path`, merging *under* what stands there already.
     pub fn put_under(&mut self, path: &str, node: Self) {
         let NodeValue::Table(table) = &mut self.value else { return };
-        let (head, rest) = path.split_once('.').map_or((path, None), |(head, rest)| (head, Some(rest)));
+        let (head, rest) =
+            path.split_once('.').map_or((path, None), |(head, rest)| (head, Some(rest)));
         let origin = self.origin.clone();
         let slot = table
             .entry(head.to_owned())
@@ -194,9 +198,9 @@ impl Node {
             NodeValue::Float(number) => Value::from(*number),
             NodeValue::Boolean(flag) => Value::Bool(*flag),
             NodeValue::Array(items) => Value::Array(items.iter().map(Self::to_json).collect()),
-            NodeValue::Table(table) => {
-                Value::Object(table.iter().map(|(key, node)| (key.clone(), node.to_json())).collect())
-            }
+            NodeValue::Table(table) => Value::Object(
+                table.iter().map(|(key, node)| (key.clone(), node.to_json())).collect(),
+            ),
         }
     }
 
@@ -247,7 +251,12 @@ impl Reader<'_> {
                 parsed.ok().map(NodeValue::Integer)
             }
             DeValue::Float(number) => {
-                let parsed = number.as_str().replace('_', "").parse::<f64>().ok().filter(|float| float.is_finite());
+                let parsed = number
+                    .as_str()
+                    .replace('_', "")
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|float| float.is_finite());
                 if parsed.is_none() {
                     self.refuse(offset, path, "a finite number", number.as_str());
                 }
@@ -255,15 +264,25 @@ impl Reader<'_> {
             }
             DeValue::Boolean(flag) => Some(NodeValue::Boolean(flag)),
             DeValue::Datetime(date) => {
-                self.refuse(offset, path, "a string, number, boolean, array or table", &date.to_string());
+                self.refuse(
+                    offset,
+                    path,
+                    "a string, number, boolean, array or table",
+                    &date.to_string(),
+                );
                 None
             }
             DeValue::Array(items) => {
                 let mut nodes = Vec::new();
                 for (index, item) in items.into_iter().enumerate() {
                     let offset = item.span().start;
-                    if let Some(value) = self.value(item.into_inner(), offset, &format!("{path}.{index}")) {
-                        nodes.push(Node { value, origin: Origin { file: Arc::clone(self.file), offset } });
+                    if let Some(value) =
+                        self.value(item.into_inner(), offset, &format!("{path}.{index}"))
+                    {
+                        nodes.push(Node {
+                            value,
+                            origin: Origin { file: Arc::clone(self.file), offset },
+                        });
                     }
                 }
                 Some(NodeValue::Array(nodes))

@@ -32,7 +32,9 @@ impl<'a> Validator<'a> {
     fn resolve(&self, schema: &'a Value) -> &'a Value {
         let mut schema = schema;
         while let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            let Some(target) = self.schema.pointer(reference.trim_start_matches('#')) else { break };
+            let Some(target) = self.schema.pointer(reference.trim_start_matches('#')) else {
+                break;
+            };
             schema = target;
         }
         schema
@@ -91,10 +93,16 @@ impl<'a> Validator<'a> {
             if let Some(property) = properties.and_then(|properties| properties.get(key)) {
                 self.check(value, property, &path);
             } else if let Some(Value::Bool(false)) = additional {
-                let known: Vec<_> = properties.map(|map| map.keys().map(String::as_str).collect()).unwrap_or_default();
-                let mut problem = Problem::error("key-unknown", format!("there is no key `{key}` here"))
-                    .at(value.origin.place(&path))
-                    .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{key}`"));
+                let known: Vec<_> = properties
+                    .map(|map| map.keys().map(String::as_str).collect())
+                    .unwrap_or_default();
+                let mut problem =
+                    Problem::error("key-unknown", format!("there is no key `{key}` here"))
+                        .at(value.origin.place(&path))
+                        .expected_found(
+                            format!("one of `{}`", known.join("`, `")),
+                            format!("`{key}`"),
+                        );
                 if let Some(near) = nearest(key, known.iter().copied()) {
                     problem = problem.with_hint(format!("did you mean `{near}`?"));
                 }
@@ -103,7 +111,13 @@ impl<'a> Validator<'a> {
                 self.check(value, additional, &path);
             }
         }
-        for key in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        for key in schema
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
             if !table.contains_key(key) {
                 let what = properties
                     .and_then(|properties| properties.get(key))
@@ -120,7 +134,13 @@ impl<'a> Validator<'a> {
     }
 
     /// A slot that takes several kinds of value: fine if one fits; else the most telling complaint.
-    fn check_any(&mut self, node: &Node, schema: &Map<String, Value>, branches: &'a [Value], path: &str) {
+    fn check_any(
+        &mut self,
+        node: &Node,
+        schema: &Map<String, Value>,
+        branches: &'a [Value],
+        path: &str,
+    ) {
         let mut closest: Option<Problems> = None;
         for branch in branches {
             let mut attempt = Validator { schema: self.schema, problems: Problems::default() };
@@ -129,7 +149,8 @@ impl<'a> Validator<'a> {
                 return;
             }
             let resolved = self.resolve(branch);
-            let wants_table = resolved.get("properties").is_some() || resolved.get("oneOf").is_some();
+            let wants_table =
+                resolved.get("properties").is_some() || resolved.get("oneOf").is_some();
             if wants_table && matches!(node.value, NodeValue::Table(_)) {
                 closest = Some(attempt.problems);
             }
@@ -153,7 +174,10 @@ impl<'a> Validator<'a> {
                     .filter(|branch| branch.get("type") != Some(&Value::from("null")))
                     .map(|branch| match branch.get("title").and_then(Value::as_str) {
                         Some(title) => title.to_owned(),
-                        None => branch.get("type").map(type_words).unwrap_or_else(|| "another value".to_owned()),
+                        None => branch
+                            .get("type")
+                            .map(type_words)
+                            .unwrap_or_else(|| "another value".to_owned()),
                     })
                     .collect();
                 words.join(" or ")
@@ -164,7 +188,13 @@ impl<'a> Validator<'a> {
     }
 
     /// A tagged table or a plain enumeration.
-    fn check_one(&mut self, node: &Node, schema: &Map<String, Value>, branches: &'a [Value], path: &str) {
+    fn check_one(
+        &mut self,
+        node: &Node,
+        schema: &Map<String, Value>,
+        branches: &'a [Value],
+        path: &str,
+    ) {
         let tag = branches.iter().find_map(|branch| tag_of(self.resolve(branch)));
         let Some((tag, _)) = tag else {
             let mut names = Vec::new();
@@ -173,15 +203,19 @@ impl<'a> Validator<'a> {
                 if let Some(constant) = branch.get("const") {
                     names.push(plain(constant));
                 }
-                names.extend(branch.get("enum").and_then(Value::as_array).into_iter().flatten().map(plain));
+                names.extend(
+                    branch.get("enum").and_then(Value::as_array).into_iter().flatten().map(plain),
+                );
             }
             if !node.as_str().is_some_and(|text| names.iter().any(|name| name == text)) {
                 self.refuse_member(node, path, &names);
             }
             return;
         };
-        let members: Vec<_> =
-            branches.iter().filter_map(|branch| tag_of(self.resolve(branch)).map(|(_, name)| name)).collect();
+        let members: Vec<_> = branches
+            .iter()
+            .filter_map(|branch| tag_of(self.resolve(branch)).map(|(_, name)| name))
+            .collect();
         let Some(table) = node.as_table() else {
             let title = schema.get("title").and_then(Value::as_str);
             self.refuse(node, path, title.unwrap_or(&format!("a table with `{tag}`")), None);
@@ -191,13 +225,17 @@ impl<'a> Validator<'a> {
             self.problems.push(
                 Problem::error("key-missing", format!("key `{tag}` is missing"))
                     .at(node.origin.place(&join(path, tag)))
-                    .expected_found(format!("`{tag}`, one of `{}`", members.join("`, `")), "nothing"),
+                    .expected_found(
+                        format!("`{tag}`, one of `{}`", members.join("`, `")),
+                        "nothing",
+                    ),
             );
             return;
         };
-        let chosen = branches.iter().map(|branch| self.resolve(branch)).find(|branch| {
-            tag_of(branch).is_some_and(|(_, name)| kind.as_str() == Some(name))
-        });
+        let chosen = branches
+            .iter()
+            .map(|branch| self.resolve(branch))
+            .find(|branch| tag_of(branch).is_some_and(|(_, name)| kind.as_str() == Some(name)));
         match chosen.and_then(Value::as_object) {
             Some(branch) => self.check_table(node, branch, path),
             None => {
@@ -227,7 +265,9 @@ impl<'a> Validator<'a> {
 
 fn tag_of(branch: &Value) -> Option<(&str, &str)> {
     let properties = branch.get("properties")?.as_object()?;
-    properties.iter().find_map(|(key, property)| Some((key.as_str(), property.get("const")?.as_str()?)))
+    properties
+        .iter()
+        .find_map(|(key, property)| Some((key.as_str(), property.get("const")?.as_str()?)))
 }
 
 fn join(path: &str, key: &str) -> String {
@@ -268,8 +308,12 @@ fn type_words(expected: &Value) -> String {
     match expected {
         Value::String(name) => word(name).to_owned(),
         Value::Array(names) => {
-            let words: Vec<_> =
-                names.iter().filter_map(Value::as_str).filter(|name| *name != "null").map(word).collect();
+            let words: Vec<_> = names
+                .iter()
+                .filter_map(Value::as_str)
+                .filter(|name| *name != "null")
+                .map(word)
+                .collect();
             words.join(" or ")
         }
         _ => "another value".to_owned(),

@@ -167,8 +167,10 @@ impl<M: Member> JsonSchema for Choice<M> {
         name.into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let members: Vec<_> =
-            M::MEMBERS.iter().map(|(name, meaning, _)| json_schema!({ "const": name, "description": meaning })).collect();
+        let members: Vec<_> = M::MEMBERS
+            .iter()
+            .map(|(name, meaning, _)| json_schema!({ "const": name, "description": meaning }))
+            .collect();
         json_schema!({
             "title": format!("one of `{}`, or the name of a config value", M::names().join("`, `")),
             "x-members": M::names(),
@@ -179,4 +181,3 @@ impl<M: Member> JsonSchema for Choice<M> {
         })
     }
 }
-

@@ -144,7 +144,10 @@ impl Strip {
     }
 
     /// Counts the slots for one layout without expanding.
-    pub fn length(&self, bindings: &BTreeMap<String, Bound>) -> Result<StripLength, ExpressionError> {
+    pub fn length(
+        &self,
+        bindings: &BTreeMap<String, Bound>,
+    ) -> Result<StripLength, ExpressionError> {
         length(&self.items, bindings, &self.text)
     }
 
@@ -228,8 +231,9 @@ fn repetitions(
     strip: &str,
 ) -> Result<u64, ExpressionError> {
     let number = count.integer(bindings)?;
-    u64::try_from(number)
-        .map_err(|_| plain(format!("`{}` in strip `{strip}` gives {number}, a count below zero", count.text())))
+    u64::try_from(number).map_err(|_| {
+        plain(format!("`{}` in strip `{strip}` gives {number}, a count below zero", count.text()))
+    })
 }
 
 fn length(
@@ -248,7 +252,8 @@ fn length(
             Item::Repeat { count, separator, body } => {
                 let count = repetitions(count, bindings, strip)?;
                 sum.add(&length(body, bindings, strip)?, count).ok_or_else(overflow)?;
-                sum.add(&length(separator, bindings, strip)?, count.saturating_sub(1)).ok_or_else(overflow)?;
+                sum.add(&length(separator, bindings, strip)?, count.saturating_sub(1))
+                    .ok_or_else(overflow)?;
             }
             Item::Choose { condition, then, otherwise } => {
                 let branch = if condition.truth(bindings)? { then } else { otherwise };
@@ -280,7 +285,12 @@ fn expand(
                 }
             }
             Item::Choose { condition, then, otherwise } => {
-                expand(if condition.truth(bindings)? { then } else { otherwise }, bindings, strip, slots)?;
+                expand(
+                    if condition.truth(bindings)? { then } else { otherwise },
+                    bindings,
+                    strip,
+                    slots,
+                )?;
             }
         }
     }
@@ -323,7 +333,11 @@ impl Parser<'_> {
                 '<' => items.push(Item::Token(self.name('>')?)),
                 '"' => items.push(Item::Literal(self.name('"')?)),
                 '~' => {
-                    let length = self.rest().chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').count();
+                    let length = self
+                        .rest()
+                        .chars()
+                        .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                        .count();
                     let name = self.rest().chars().take(length).collect::<String>();
                     if name.is_empty() {
                         return Err(self.fail("has `~` without a vector's name"));
@@ -377,9 +391,12 @@ impl Parser<'_> {
             return Err(self.fail(&format!("lacks a `{end}`")));
         };
         let name = self.rest().get(..length).unwrap_or("").to_owned();
-        let plain_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let plain_name =
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !plain_name {
-            return Err(self.fail(&format!("has `{name}`, which is not a name (letters, digits, `_`)")));
+            return Err(
+                self.fail(&format!("has `{name}`, which is not a name (letters, digits, `_`)"))
+            );
         }
         self.at += length + end.len_utf8();
         Ok(name)
@@ -425,7 +442,9 @@ mod tests {
             ("[rows * cols: *]", |r, c| r * c),
             ("[9: *] [rows: [cols: *] ~newline]", |r, c| 9 + r * (c + 1)),
             ("[rows; <break>: [cols: *]] <end>", |r, c| r * (c + 1)),
-            ("<low> [3: [2: *] <col>] <end> <start> [rows: [cols: *] <col>] <end>", |r, c| 3 * 3 + 3 + r * (c + 1)),
+            ("<low> [3: [2: *] <col>] <end> <start> [rows: [cols: *] <col>] <end>", |r, c| {
+                3 * 3 + 3 + r * (c + 1)
+            }),
             ("<start> [rows * cols * 4: *] <end>", |r, c| 4 * r * c + 2),
             (
                 "<start> (rows * cols > 1 ? [rows: [cols; <x>: [4: *]] <y>] :) <image> [4: *] <end>",
@@ -439,7 +458,11 @@ mod tests {
                 for cols in 1..40 {
                     let bindings = bindings(&[("rows", rows), ("cols", cols)]);
                     let length = strip.length(&bindings).unwrap().slots(|_| Some(1)).unwrap();
-                    assert_eq!(i64::try_from(length).unwrap(), formula(rows, cols), "{text} at {rows}x{cols}");
+                    assert_eq!(
+                        i64::try_from(length).unwrap(),
+                        formula(rows, cols),
+                        "{text} at {rows}x{cols}"
+                    );
                     if rows < 8 && cols < 8 {
                         assert_eq!(strip.expand(&bindings).unwrap().len() as u64, length);
                     }
@@ -455,7 +478,13 @@ mod tests {
         let token = |name: &str| Slot::Token(name.to_owned());
         assert_eq!(
             slots,
-            [token("a"), Slot::Row, Slot::Vector("v".into()), Slot::Row, Slot::Literal("gap".into())]
+            [
+                token("a"),
+                Slot::Row,
+                Slot::Vector("v".into()),
+                Slot::Row,
+                Slot::Literal("gap".into())
+            ]
         );
         assert_eq!(strip.names(), ["n"]);
         assert_eq!(strip.vectors(), ["v"]);
@@ -463,13 +492,21 @@ mod tests {
 
     #[test]
     fn refuses_malformed_strips() {
-        for text in ["[3 *]", "[3: *", "<a", "\"x", "~", "[: *]", "(a ? *)", "x", "[3; *]", "< >", "[2^3: *]"] {
+        for text in [
+            "[3 *]", "[3: *", "<a", "\"x", "~", "[: *]", "(a ? *)", "x", "[3; *]", "< >",
+            "[2^3: *]",
+        ] {
             assert!(Strip::parse(text).is_err(), "{text}");
         }
         assert!(Strip::parse(&"[1: ".repeat(100)).is_err());
         let strip = Strip::parse("[n: *]").unwrap();
         assert!(strip.length(&bindings(&[("n", -1)])).is_err());
         assert!(strip.expand(&bindings(&[("n", i64::MAX)])).is_err());
-        assert!(Strip::parse("[n: [n: [n: *]]]").unwrap().length(&bindings(&[("n", i64::MAX)])).is_err());
+        assert!(
+            Strip::parse("[n: [n: [n: *]]]")
+                .unwrap()
+                .length(&bindings(&[("n", i64::MAX)]))
+                .is_err()
+        );
     }
 }

@@ -22,7 +22,10 @@ pub fn image_context_floor(folder: impl AsRef<Path>) -> Option<u64> {
 ///
 /// # Errors
 /// [`CapacityTooSmall`], naming both numbers.
-pub fn ensure_image_context_capacity(folder: impl AsRef<Path>, capacity: u64) -> Result<(), CapacityTooSmall> {
+pub fn ensure_image_context_capacity(
+    folder: impl AsRef<Path>,
+    capacity: u64,
+) -> Result<(), CapacityTooSmall> {
     match image_context_floor(folder) {
         Some(floor) if floor > capacity => Err(CapacityTooSmall { floor, capacity }),
         _ => Ok(()),
@@ -40,7 +43,11 @@ pub struct CapacityTooSmall {
 
 impl fmt::Display for CapacityTooSmall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "one image can cost {} prompt tokens, the capacity is {}", self.floor, self.capacity)
+        write!(
+            f,
+            "one image can cost {} prompt tokens, the capacity is {}",
+            self.floor, self.capacity
+        )
     }
 }
 

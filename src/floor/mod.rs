@@ -82,7 +82,9 @@ fn no_number(problems: Problems) -> Error {
 /// A problem as one line.
 pub fn reason(problem: &Problem) -> String {
     match (&problem.expected, &problem.found) {
-        (Some(expected), Some(found)) => format!("{} (expected {expected}, found {found})", problem.message),
+        (Some(expected), Some(found)) => {
+            format!("{} (expected {expected}, found {found})", problem.message)
+        }
         _ => problem.message.clone(),
     }
 }
@@ -117,27 +119,40 @@ impl Plan {
         let media = self.media(modality)?;
         let (literal, literals_exact) = literals(self, media);
         let failed = |error: crate::descriptor::expression::ExpressionError| {
-            let problem = Problem::error("expression", error.message).at(self.descriptor.place("floor.image"));
+            let problem = Problem::error("expression", error.message)
+                .at(self.descriptor.place("floor.image"));
             no_number(problem.into())
         };
-        let refused = || Error::new(ErrorKind::NoNumber, "every picture is refused by these settings");
+        let refused =
+            || Error::new(ErrorKind::NoNumber, "every picture is refused by these settings");
         let expansion = media.largest_expansion(&literal).map_err(failed)?.ok_or_else(refused)?;
         let embeds = media.largest_embeds().map_err(failed)?.ok_or_else(refused)?;
-        let tokens = u64::try_from(expansion.value).ok().filter(|tokens| *tokens >= 1).ok_or_else(|| {
-            let problem = Problem::error("value-bound", "the floor is not positive")
-                .at(self.descriptor.place("floor.image"))
-                .expected_found("at least 1", expansion.value.to_string());
-            no_number(problem.into())
-        })?;
+        let tokens =
+            u64::try_from(expansion.value).ok().filter(|tokens| *tokens >= 1).ok_or_else(|| {
+                let problem = Problem::error("value-bound", "the floor is not positive")
+                    .at(self.descriptor.place("floor.image"))
+                    .expected_found("at least 1", expansion.value.to_string());
+                no_number(problem.into())
+            })?;
         // two independent statements of one number: the formula, and the strip run forward
-        let forward = media.cost(expansion.witness, &literal).map_err(|message| Error::new(ErrorKind::NoNumber, message))?;
+        let forward = media
+            .cost(expansion.witness, &literal)
+            .map_err(|message| Error::new(ErrorKind::NoNumber, message))?;
         if expansion.exact && forward.expansion != tokens {
-            let problem = Problem::error("strip-length", "the strip's length differs from the formula under `[floor]`")
-                .at(self.descriptor.place("floor.image"))
-                .expected_found(
-                    format!("`{}` = {tokens}", media.formula.text()),
-                    format!("{} slots of `{}` for {}", forward.expansion, media.strip.text(), expansion.witness),
-                );
+            let problem = Problem::error(
+                "strip-length",
+                "the strip's length differs from the formula under `[floor]`",
+            )
+            .at(self.descriptor.place("floor.image"))
+            .expected_found(
+                format!("`{}` = {tokens}", media.formula.text()),
+                format!(
+                    "{} slots of `{}` for {}",
+                    forward.expansion,
+                    media.strip.text(),
+                    expansion.witness
+                ),
+            );
             return Err(no_number(problem.into()));
         }
         let framing = self.framing(media);
@@ -164,10 +179,15 @@ impl Plan {
     pub fn count(&self, size: ImageSize) -> Result<Count> {
         let media = self.media(Modality::Image)?;
         let (literal, _) = literals(self, media);
-        let cost = media
-            .cost(size, literal)
-            .map_err(|message| Error::new(ErrorKind::Media, format!("a picture of {size} is refused: {message}")))?;
+        let cost = media.cost(size, literal).map_err(|message| {
+            Error::new(ErrorKind::Media, format!("a picture of {size} is refused: {message}"))
+        })?;
         let framing = self.framing(media);
-        Ok(Count { embeds: cost.embeds, expansion: cost.expansion, framing: framing.tokens, layout: cost.layout })
+        Ok(Count {
+            embeds: cost.embeds,
+            expansion: cost.expansion,
+            framing: framing.tokens,
+            layout: cost.layout,
+        })
     }
 }

@@ -47,7 +47,10 @@ impl<B: Backend> Block<B> {
     pub(super) fn load(loader: &Loader<'_, B>, plan: &StackPlan, index: usize) -> Result<Self> {
         let name = |slot: &str| {
             plan.name(index, slot).ok_or_else(|| {
-                Error::new(ErrorKind::Descriptor, format!("tensor slot `{slot}` of `{}` has no name", plan.key))
+                Error::new(
+                    ErrorKind::Descriptor,
+                    format!("tensor slot `{slot}` of `{}` has no name", plan.key),
+                )
             })
         };
         let [q, k, v, o] = plan.attention.bias;
@@ -115,7 +118,9 @@ impl<B: Backend> Block<B> {
                     backend.columns(&all, query_width + key_width, key_width)?,
                 )
             }
-            Projections::Split { q, k, v } => (q.apply(backend, x)?, k.apply(backend, x)?, v.apply(backend, x)?),
+            Projections::Split { q, k, v } => {
+                (q.apply(backend, x)?, k.apply(backend, x)?, v.apply(backend, x)?)
+            }
         };
         if let Some(angles) = angles {
             q = backend.rope(&q, attention.heads, &angles.cos, &angles.sin, angles.pairing)?;
@@ -129,7 +134,9 @@ impl<B: Backend> Block<B> {
             mask,
         };
         match keys {
-            Keys::Segments(lengths) => backend.attention(&q, &k, &v, &geometry(Mask::Segments(lengths))),
+            Keys::Segments(lengths) => {
+                backend.attention(&q, &k, &v, &geometry(Mask::Segments(lengths)))
+            }
             Keys::Cached { cache, start } => {
                 backend.append(cache, &k, &v)?;
                 backend.attention_cached(&q, cache, &geometry(Mask::Causal { start }))
@@ -137,7 +144,13 @@ impl<B: Backend> Block<B> {
         }
     }
 
-    fn feed_forward(&self, backend: &B, plan: &StackPlan, x: &B::Tensor, residual: &B::Tensor) -> Result<B::Tensor> {
+    fn feed_forward(
+        &self,
+        backend: &B,
+        plan: &StackPlan,
+        x: &B::Tensor,
+        residual: &B::Tensor,
+    ) -> Result<B::Tensor> {
         let act = plan.mlp.act;
         let hidden = match &self.gate {
             Some(gate) => {

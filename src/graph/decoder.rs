@@ -37,8 +37,13 @@ impl<B: Backend> Decoder<B> {
             Some(tensor) => Some(matrix(backend, &tensor)?),
             None if plan.tied => None,
             None => {
-                return Err(Error::new(ErrorKind::Weights, "there is no output projection, and it is not tied")
-                    .with_hint("config.json must say `tie_word_embeddings: true` where no head is stored"));
+                return Err(Error::new(
+                    ErrorKind::Weights,
+                    "there is no output projection, and it is not tied",
+                )
+                .with_hint(
+                    "config.json must say `tie_word_embeddings: true` where no head is stored",
+                ));
             }
         };
         Ok(Self {
@@ -57,7 +62,10 @@ impl<B: Backend> Decoder<B> {
         if let Some(outside) = ids.iter().find(|id| **id as usize >= self.plan.embed_rows) {
             return Err(Error::new(
                 ErrorKind::Placeholders,
-                format!("token id {outside} is outside the embedding table of {} rows", self.plan.embed_rows),
+                format!(
+                    "token id {outside} is outside the embedding table of {} rows",
+                    self.plan.embed_rows
+                ),
             ));
         }
         let rows = backend.embed(&self.embed, ids)?;
@@ -65,14 +73,28 @@ impl<B: Backend> Decoder<B> {
             return Ok(rows);
         }
         let width = self.plan.stack.width;
-        let values = backend.download(&rows)?.into_iter().map(|value| value * self.plan.embed_scale).collect();
+        let values = backend
+            .download(&rows)?
+            .into_iter()
+            .map(|value| value * self.plan.embed_scale)
+            .collect();
         backend.upload(values, ids.len(), width)
     }
 
-    /// An empty cache for `capacity` tokens.
+    /// An empty cache for `capacity` tokens. A capacity that a window of the attention would cut is refused.
     pub fn cache(&self, backend: &B, capacity: usize) -> Result<DecoderCache<B>> {
+        if let Some(window) = self.plan.stack.attention.window
+            && capacity > window
+        {
+            let message = format!(
+                "prompt and answer may take {capacity} tokens, but the decoder's attention window holds {window}; \
+                 sliding windows are not spoken"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("a shorter prompt or answer runs"));
+        }
         let width = self.plan.stack.attention.kv_heads * self.plan.stack.attention.head_dim;
-        let layers = self.blocks.iter().map(|_| backend.cache(capacity, width)).collect::<Result<_>>()?;
+        let layers =
+            self.blocks.iter().map(|_| backend.cache(capacity, width)).collect::<Result<_>>()?;
         Ok(DecoderCache { layers })
     }
 
@@ -99,7 +121,13 @@ impl<B: Backend> Decoder<B> {
             None => None,
         };
         for (block, layer) in self.blocks.iter().zip(&mut cache.layers) {
-            x = block.forward(backend, &self.plan.stack, &x, angles.as_ref(), Keys::Cached { cache: layer, start })?;
+            x = block.forward(
+                backend,
+                &self.plan.stack,
+                &x,
+                angles.as_ref(),
+                Keys::Cached { cache: layer, start },
+            )?;
         }
         self.leave.apply(backend, &x)
     }

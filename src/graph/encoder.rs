@@ -62,9 +62,15 @@ impl<B: Backend> Encoder<B> {
         Ok(Self {
             patch: tower.linear(&plan.patch.name, plan.patch.bias)?,
             class: plan.class.as_ref().map(|name| tower.vector(name)).transpose()?,
-            position: plan.position.as_ref().map(|(_, name)| tower.table(&format!("{name}.weight"))).transpose()?,
+            position: plan
+                .position
+                .as_ref()
+                .map(|(_, name)| tower.table(&format!("{name}.weight")))
+                .transpose()?,
             enter: plan.enter.as_ref().map(|norm| tower.norm(&norm.name, norm)).transpose()?,
-            blocks: (0..plan.depth()).map(|index| Block::load(&tower, &plan.stack, index)).collect::<Result<_>>()?,
+            blocks: (0..plan.depth())
+                .map(|index| Block::load(&tower, &plan.stack, index))
+                .collect::<Result<_>>()?,
             connector: ops.collect::<Result<_>>()?,
             plan: plan.clone(),
         })
@@ -86,7 +92,8 @@ impl<B: Backend> Encoder<B> {
             }
         }
         let x = self.embed(backend, items, &grids)?;
-        let lengths: Vec<usize> = grids.iter().map(|(rows, cols)| rows * cols + self.class_rows()).collect();
+        let lengths: Vec<usize> =
+            grids.iter().map(|(rows, cols)| rows * cols + self.class_rows()).collect();
         let tapped = self.tower(backend, x, &grids, &lengths)?;
         let mut encoded = Vec::new();
         let mut start = 0;
@@ -106,9 +113,15 @@ impl<B: Backend> Encoder<B> {
     }
 
     /// Patch rows, class rows and positions of all items.
-    fn embed(&self, backend: &B, items: Vec<EncoderInput>, grids: &[(usize, usize)]) -> Result<B::Tensor> {
+    fn embed(
+        &self,
+        backend: &B,
+        items: Vec<EncoderInput>,
+        grids: &[(usize, usize)],
+    ) -> Result<B::Tensor> {
         let rows: usize = grids.iter().map(|(rows, cols)| rows * cols).sum();
-        let width = items.first().map_or(0, |item| item.patches.len() / (item.rows * item.cols).max(1));
+        let width =
+            items.first().map_or(0, |item| item.patches.len() / (item.rows * item.cols).max(1));
         let patches = items.into_iter().flat_map(|item| item.patches).collect();
         let patches = backend.upload(patches, rows, width)?;
         let mut x = self.patch.apply(backend, &patches)?;
@@ -131,7 +144,9 @@ impl<B: Backend> Encoder<B> {
                 if needed != *table_rows {
                     return Err(Error::new(
                         ErrorKind::Media,
-                        format!("a picture of {rows}x{cols} patches needs {needed} positions, the tower has {table_rows}"),
+                        format!(
+                            "a picture of {rows}x{cols} patches needs {needed} positions, the tower has {table_rows}"
+                        ),
                     ));
                 }
                 let order = tables::patch_order(*rows, *cols, self.plan.patch.block);
@@ -161,7 +176,9 @@ impl<B: Backend> Encoder<B> {
                 for (rows, cols) in grids {
                     positions.extend(std::iter::repeat_n([0; 3], self.class_rows()));
                     let order = tables::patch_order(*rows, *cols, self.plan.patch.block);
-                    positions.extend(order.into_iter().map(|(row, col)| [0, i64::from(row), i64::from(col)]));
+                    positions.extend(
+                        order.into_iter().map(|(row, col)| [0, i64::from(row), i64::from(col)]),
+                    );
                 }
                 let (cos, sin) = tables::angles(rope, &positions);
                 let pairs = rope.dim / 2;
@@ -181,7 +198,13 @@ impl<B: Backend> Encoder<B> {
                 }
             }
             if let Some(block) = self.blocks.get(depth) {
-                x = block.forward(backend, &self.plan.stack, &x, angles.as_ref(), Keys::Segments(lengths))?;
+                x = block.forward(
+                    backend,
+                    &self.plan.stack,
+                    &x,
+                    angles.as_ref(),
+                    Keys::Segments(lengths),
+                )?;
             }
         }
         Ok(states.into_iter().flatten().collect())
@@ -193,16 +216,24 @@ impl<B: Backend> Encoder<B> {
             return backend.gather(only, index);
         }
         // [taps · rows, width], then row r of every tap one after the other, then one row of taps · width
-        let parts = taps.iter().map(|tap| backend.gather(tap, index)).collect::<Result<Vec<_>>>()?;
+        let parts =
+            taps.iter().map(|tap| backend.gather(tap, index)).collect::<Result<Vec<_>>>()?;
         let stacked = backend.concat(&parts.iter().collect::<Vec<_>>())?;
         let rows = index.len() as u32;
-        let interleaved: Vec<u32> =
-            (0..rows).flat_map(|row| (0..taps.len() as u32).map(move |tap| tap * rows + row)).collect();
+        let interleaved: Vec<u32> = (0..rows)
+            .flat_map(|row| (0..taps.len() as u32).map(move |tap| tap * rows + row))
+            .collect();
         let gathered = backend.gather(&stacked, &interleaved)?;
         backend.reshape(gathered, index.len(), self.plan.feature_width())
     }
 
-    fn connect(&self, backend: &B, mut x: B::Tensor, rows: usize, cols: usize) -> Result<B::Tensor> {
+    fn connect(
+        &self,
+        backend: &B,
+        mut x: B::Tensor,
+        rows: usize,
+        cols: usize,
+    ) -> Result<B::Tensor> {
         let (mut rows, mut cols, mut block) = (rows, cols, self.plan.patch.block);
         for op in &self.connector {
             x = match op {
@@ -214,7 +245,9 @@ impl<B: Backend> Encoder<B> {
                     if rows % side != 0 || cols % side != 0 || count != rows * cols {
                         return Err(Error::new(
                             ErrorKind::Media,
-                            format!("{count} rows of a grid of {rows}x{cols} cannot be merged by {side}"),
+                            format!(
+                                "{count} rows of a grid of {rows}x{cols} cannot be merged by {side}"
+                            ),
                         ));
                     }
                     let gathered = if block == *side {

@@ -66,9 +66,9 @@ impl<B: Backend> Loader<'_, B> {
 fn matrix<B: Backend>(backend: &B, tensor: &HostTensor) -> Result<B::Weight> {
     let rows = tensor.shape.first().copied().unwrap_or(1);
     let columns = tensor.elements() / rows.max(1);
-    let flat = tensor
-        .reshape(vec![rows, columns])
-        .ok_or_else(|| Error::new(ErrorKind::Weights, format!("a matrix has the shape {:?}", tensor.shape)))?;
+    let flat = tensor.reshape(vec![rows, columns]).ok_or_else(|| {
+        Error::new(ErrorKind::Weights, format!("a matrix has the shape {:?}", tensor.shape))
+    })?;
     backend.weight(&flat)
 }
 
@@ -80,7 +80,11 @@ struct Linear<B: Backend> {
 
 impl<B: Backend> Linear<B> {
     fn apply(&self, backend: &B, x: &B::Tensor) -> Result<B::Tensor> {
-        backend.linear(x, &self.weight, Epilogue { bias: self.bias.as_ref(), activation: None, residual: None })
+        backend.linear(
+            x,
+            &self.weight,
+            Epilogue { bias: self.bias.as_ref(), activation: None, residual: None },
+        )
     }
 
     fn apply_with(

@@ -13,7 +13,8 @@ pub(super) fn patch_order(rows: usize, cols: usize, block: usize) -> Vec<(u32, u
         for outer_col in 0..cols / block {
             for row in 0..block {
                 for col in 0..block {
-                    order.push(((outer_row * block + row) as u32, (outer_col * block + col) as u32));
+                    order
+                        .push(((outer_row * block + row) as u32, (outer_col * block + col) as u32));
                 }
             }
         }
@@ -50,12 +51,20 @@ pub(super) fn angles(plan: &RopePlan, positions: &[[i64; 3]]) -> (Vec<f32>, Vec<
         let share = pairs / plan.axes.len();
         plan.axes
             .iter()
-            .flat_map(|axis| (0..share).map(move |index| (axis_index(*axis), frequency(plan, index, 2 * share))))
+            .flat_map(|axis| {
+                (0..share).map(move |index| (axis_index(*axis), frequency(plan, index, 2 * share)))
+            })
             .collect()
     } else {
         // one ladder, cut into consecutive sections (`apply_multimodal_rotary_pos_emb`)
-        let axes = plan.axes.iter().zip(&plan.sections).flat_map(|(axis, size)| std::iter::repeat_n(*axis, *size));
-        axes.enumerate().map(|(index, axis)| (axis_index(axis), frequency(plan, index, plan.dim))).collect()
+        let axes = plan
+            .axes
+            .iter()
+            .zip(&plan.sections)
+            .flat_map(|(axis, size)| std::iter::repeat_n(*axis, *size));
+        axes.enumerate()
+            .map(|(index, axis)| (axis_index(axis), frequency(plan, index, plan.dim)))
+            .collect()
     };
     let mut cos = Vec::with_capacity(positions.len() * pairs);
     let mut sin = Vec::with_capacity(positions.len() * pairs);
@@ -82,7 +91,10 @@ mod tests {
 
     #[test]
     fn blocks_are_row_major_inside_and_outside() {
-        assert_eq!(patch_order(2, 4, 2), [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3), (1, 2), (1, 3)]);
+        assert_eq!(
+            patch_order(2, 4, 2),
+            [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3), (1, 2), (1, 3)]
+        );
         assert_eq!(patch_order(2, 2, 1), [(0, 0), (0, 1), (1, 0), (1, 1)]);
     }
 
@@ -107,7 +119,9 @@ mod tests {
         let (cos, sin) = angles(&plan, &[[9, 2, 3]]);
         let expected = [2.0_f32, 0.02, 3.0, 0.03];
         for (index, angle) in expected.iter().enumerate() {
-            assert!((cos[index] - angle.cos()).abs() < 1e-6 && (sin[index] - angle.sin()).abs() < 1e-6);
+            assert!(
+                (cos[index] - angle.cos()).abs() < 1e-6 && (sin[index] - angle.sin()).abs() < 1e-6
+            );
         }
         plan.axes = vec![RopeAxis::Time, RopeAxis::Row, RopeAxis::Col];
         plan.sections = vec![1, 2, 1];

@@ -72,11 +72,20 @@ impl ResizeTo {
 
 impl Crop {
     /// Checks the parameters; the error is a sentence.
-    pub fn new(pad_square: bool, resize: Option<ResizeTo>, cut: Option<ImageSize>, cell: u32) -> Result<Self, String> {
+    pub fn new(
+        pad_square: bool,
+        resize: Option<ResizeTo>,
+        cut: Option<ImageSize>,
+        cell: u32,
+    ) -> Result<Self, String> {
         let size = match (cut, resize) {
             (Some(size), _) => size,
             (None, Some(ResizeTo::Fixed { height, width })) => ImageSize { width, height },
-            (None, _) => return Err("pictures keep a size of their own, but the tower takes one size".to_owned()),
+            (None, _) => {
+                return Err(
+                    "pictures keep a size of their own, but the tower takes one size".to_owned()
+                );
+            }
         };
         if cell == 0 || size.width < cell || size.height < cell {
             return Err(format!("a picture of {size} px holds no cell of {cell} px"));
@@ -87,7 +96,14 @@ impl Crop {
         if let Some(ResizeTo::Shortest(0)) = resize {
             return Err("the shortest edge is resized to 0 px".to_owned());
         }
-        Ok(Self { pad_square, resize, cut: cut.is_some(), height: size.height, width: size.width, cell })
+        Ok(Self {
+            pad_square,
+            resize,
+            cut: cut.is_some(),
+            height: size.height,
+            width: size.width,
+            cell,
+        })
     }
 
     /// The only layout.
@@ -113,7 +129,9 @@ mod tests {
     #[test]
     fn shortest_edge_truncates_after_multiplying() {
         let to = ResizeTo::Shortest(336);
-        let size = |width, height| to.target(ImageSize { width, height }).map(|size| (size.width, size.height));
+        let size = |width, height| {
+            to.target(ImageSize { width, height }).map(|size| (size.width, size.height))
+        };
         assert_eq!(size(640, 480), Some((448, 336)));
         assert_eq!(size(333, 500), Some((336, 504)));
         assert_eq!(size(1, 200), Some((336, 67_200)));

@@ -54,21 +54,32 @@ pub(super) fn of_one(
     Ok(Maximum { value: (formula.value)(layout)?, witness, exact: true })
 }
 
-pub(super) fn of_area(formula: &Formula<'_>, area: &Area) -> Result<Option<Maximum>, ExpressionError> {
+pub(super) fn of_area(
+    formula: &Formula<'_>,
+    area: &Area,
+) -> Result<Option<Maximum>, ExpressionError> {
     let Some(extreme) = area.largest() else { return Ok(None) };
     let witness = ImageSize { width: extreme.width, height: extreme.height };
     let layout = |rows: u64, cols: u64| {
-        let side = |cells: u64| u32::try_from(cells).ok().and_then(|cells| cells.checked_mul(area.step()));
+        let side =
+            |cells: u64| u32::try_from(cells).ok().and_then(|cells| cells.checked_mul(area.step()));
         let (height, width) = (side(rows)?, side(cols)?);
         Some(Layout { rows: height / area.step(), cols: width / area.step(), width, height })
     };
-    let too_large = || ExpressionError { message: "the largest picture overflows 32 bits".to_owned(), hint: None };
+    let too_large = || ExpressionError {
+        message: "the largest picture overflows 32 bits".to_owned(),
+        hint: None,
+    };
     let (width, height) = area.resized(witness.width, witness.height).map_err(|_| too_large())?;
-    let at_extreme = layout(u64::from(height / area.step()), u64::from(width / area.step())).ok_or_else(too_large)?;
-    let mut best =
-        Maximum { value: (formula.value)(&at_extreme)?, witness, exact: extreme.exact };
+    let at_extreme = layout(u64::from(height / area.step()), u64::from(width / area.step()))
+        .ok_or_else(too_large)?;
+    let mut best = Maximum { value: (formula.value)(&at_extreme)?, witness, exact: extreme.exact };
     let cells_alone = formula.polynomial.as_ref().is_some_and(|terms| {
-        terms.iter().all(|(powers, factor)| *factor == 0 || powers.iter().all(|power| *power == 0) || (powers == &[1, 1] && *factor > 0))
+        terms.iter().all(|(powers, factor)| {
+            *factor == 0
+                || powers.iter().all(|power| *power == 0)
+                || (powers == &[1, 1] && *factor > 0)
+        })
     });
     if cells_alone {
         if !extreme.exact {
@@ -77,9 +88,15 @@ pub(super) fn of_area(formula: &Formula<'_>, area: &Area) -> Result<Option<Maxim
         }
         return Ok(Some(best));
     }
+    // the witness has this value, whether or not it has the most cells
+    best.exact = true;
     let rising =
         formula.polynomial.as_ref().is_some_and(|terms| terms.values().all(|factor| *factor >= 0));
-    let grids = if rising { extreme.cells } else { extreme.cells.saturating_mul(u64::from(1 + extreme.cells.ilog2())) };
+    let grids = if rising {
+        extreme.cells
+    } else {
+        extreme.cells.saturating_mul(u64::from(1 + extreme.cells.ilog2()))
+    };
     if grids > EVALUATIONS {
         return Err(ExpressionError {
             message: format!("the formula would have to be evaluated on some {grids} grids"),
@@ -95,7 +112,8 @@ pub(super) fn of_area(formula: &Formula<'_>, area: &Area) -> Result<Option<Maxim
             let witness = ImageSize { width: layout.width, height: layout.height };
             let kept = witness.width <= super::LONGEST_SIDE
                 && witness.height <= super::LONGEST_SIDE
-                && area.resized(witness.width, witness.height) == Ok((witness.width, witness.height));
+                && area.resized(witness.width, witness.height)
+                    == Ok((witness.width, witness.height));
             if kept && reached.is_none_or(|reached| value > reached.value) {
                 reached = Some(Maximum { value, witness, exact: true });
             }
@@ -106,18 +124,22 @@ pub(super) fn of_area(formula: &Formula<'_>, area: &Area) -> Result<Option<Maxim
     }
     Ok(Some(match reached {
         Some(reached) if reached.value >= best.value => reached,
-        Some(reached) => Maximum { witness: reached.witness, ..best },
-        None => best,
+        Some(reached) if !best.exact => Maximum { witness: reached.witness, ..best },
+        _ => best,
     }))
 }
 
 pub(super) fn area_samples(area: &Area) -> Vec<Layout> {
     let mut layouts = Vec::new();
-    let sides = [1, 2, 3, 5, 13, 14, 27, 28, 29, 55, 100, 255, 256, 337, 640, 1023, 2000, 4096, 9000, 30_000, 65_535];
+    let sides = [
+        1, 2, 3, 5, 13, 14, 27, 28, 29, 55, 100, 255, 256, 337, 640, 1023, 2000, 4096, 9000,
+        30_000, 65_535,
+    ];
     for width in sides {
         for height in sides {
             if let Ok((width, height)) = area.resized(width, height) {
-                let layout = Layout { rows: height / area.step(), cols: width / area.step(), width, height };
+                let layout =
+                    Layout { rows: height / area.step(), cols: width / area.step(), width, height };
                 if !layouts.contains(&layout) {
                     layouts.push(layout);
                 }
@@ -139,7 +161,15 @@ mod tests {
     #[test]
     fn maxima_are_sound() {
         let area = Area::new(4, 64, 640, 200, 1).unwrap();
-        for text in ["rows * cols", "3 + 2 * rows * cols", "rows * (cols + 1)", "rows + cols", "max(rows, cols)", "div_ceil(rows * cols, 4)", "50 - rows"] {
+        for text in [
+            "rows * cols",
+            "3 + 2 * rows * cols",
+            "rows * (cols + 1)",
+            "rows + cols",
+            "max(rows, cols)",
+            "div_ceil(rows * cols, 4)",
+            "50 - rows",
+        ] {
             let expression = Expression::parse(text).unwrap();
             let formula = Formula {
                 value: &|layout: &Layout| value(text, layout),
@@ -156,8 +186,10 @@ mod tests {
                 }
             }
             assert!(seen <= maximum.value, "{text}: {seen} > {}", maximum.value);
-            let (width, height) = area.resized(maximum.witness.width, maximum.witness.height).unwrap();
-            let reached = value(text, &Layout { rows: height / 4, cols: width / 4, width, height }).unwrap();
+            let (width, height) =
+                area.resized(maximum.witness.width, maximum.witness.height).unwrap();
+            let reached =
+                value(text, &Layout { rows: height / 4, cols: width / 4, width, height }).unwrap();
             assert!(reached <= maximum.value);
             assert_eq!(maximum.exact, reached == maximum.value, "{text}");
         }

@@ -55,7 +55,10 @@ impl Layout {
 
     /// The values as bindings of an expression.
     pub fn bindings(&self) -> BTreeMap<String, Bound> {
-        self.fields().into_iter().map(|(name, value)| (name.to_owned(), Bound::Integer(i64::from(value)))).collect()
+        self.fields()
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), Bound::Integer(i64::from(value))))
+            .collect()
     }
 }
 

@@ -4,7 +4,9 @@
 use super::values::Values;
 use crate::backend::{Activation, NormKind, Pairing};
 use crate::descriptor::Descriptor;
-use crate::descriptor::block::{Biases, MaskRule, MlpKind, Norm, Placement, Projection, RopeAxis, RopeScaling, Stack};
+use crate::descriptor::block::{
+    Biases, MaskRule, MlpKind, Norm, Placement, Projection, RopeAxis, RopeScaling, Stack,
+};
 use crate::descriptor::family::Positions;
 use crate::descriptor::image::{ConnectorOp, Media, Splice};
 use crate::descriptor::slot::{Count, Flag};
@@ -59,6 +61,8 @@ pub struct AttentionPlan {
     pub rope: Option<RopePlan>,
     /// Who sees whom.
     pub mask: MaskRule,
+    /// The longest sequence in which every row sees all rows before it; `None`: any.
+    pub window: Option<usize>,
 }
 
 /// The feed-forward half.
@@ -245,7 +249,9 @@ impl GraphPlan {
         let family = &descriptor.family;
         let decoder = resolver.decoder();
         let image = match &family.image {
-            Some(media) => resolver.encoder(media, decoder.as_ref().map_or(0, |decoder| decoder.stack.width)).map(Some),
+            Some(media) => resolver
+                .encoder(media, decoder.as_ref().map_or(0, |decoder| decoder.stack.width))
+                .map(Some),
             None => Some(None),
         };
         let positions = match &family.positions {
@@ -253,7 +259,9 @@ impl GraphPlan {
             Positions::Mrope { advance } => PositionRule::Mrope { advance: advance.clone() },
         };
         match (image, decoder) {
-            (Some(image), Some(decoder)) if resolver.problems.is_empty() => Ok(Self { image, decoder, positions }),
+            (Some(image), Some(decoder)) if resolver.problems.is_empty() => {
+                Ok(Self { image, decoder, positions })
+            }
             _ => Err(resolver.problems),
         }
     }
@@ -343,11 +351,20 @@ impl Resolver<'_> {
             Some(name) => {
                 let sections = self.values.integers(&Count::Expression(name.clone()));
                 let sections = self.keep(&format!("{key}.sections"), sections)?;
-                let sizes: Vec<usize> = sections.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
-                let fits = sizes.len() == sections.len() && sizes.len() == axes.len() && sizes.iter().sum::<usize>() * 2 == dim;
+                let sizes: Vec<usize> =
+                    sections.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
+                let fits = sizes.len() == sections.len()
+                    && sizes.len() == axes.len()
+                    && sizes.iter().sum::<usize>() * 2 == dim;
                 if !fits {
-                    let problem = Problem::error("rope-sections", format!("the sections of `{name}` do not fill half of a head"))
-                        .expected_found(format!("{} counts that add up to {}", axes.len(), dim / 2), format!("{sections:?}"));
+                    let problem = Problem::error(
+                        "rope-sections",
+                        format!("the sections of `{name}` do not fill half of a head"),
+                    )
+                    .expected_found(
+                        format!("{} counts that add up to {}", axes.len(), dim / 2),
+                        format!("{sections:?}"),
+                    );
                     return self.keep(&format!("{key}.sections"), Err(problem));
                 }
                 sizes
@@ -355,12 +372,15 @@ impl Resolver<'_> {
             None => Vec::new(),
         };
         let even = 2 * if sections.is_empty() { axes.len() } else { 1 };
-        if dim % even != 0 || dim > head_dim || theta <= 0.0 || divide <= 0.0 {
-            let problem = Problem::error("rope-size", format!("rope `{name}` does not fit heads of {head_dim} elements"))
-                .expected_found(
-                    format!("a multiple of {even}, at most {head_dim}, positive theta and factor"),
-                    format!("{dim} elements, theta {theta}, factor {divide}"),
-                );
+        if !dim.is_multiple_of(even) || dim > head_dim || theta <= 0.0 || divide <= 0.0 {
+            let problem = Problem::error(
+                "rope-size",
+                format!("rope `{name}` does not fit heads of {head_dim} elements"),
+            )
+            .expected_found(
+                format!("a multiple of {even}, at most {head_dim}, positive theta and factor"),
+                format!("{dim} elements, theta {theta}, factor {divide}"),
+            );
             return self.keep(&key, Err(problem));
         }
         Some(RopePlan { axes, dim, theta, divide, pairing, sections })
@@ -378,7 +398,8 @@ impl Resolver<'_> {
         let mlp_key = format!("{key}.mlp");
         let kind = self.values.choice(&stack.mlp.kind);
         let kind = self.keep(&format!("{mlp_key}.kind"), kind);
-        let hidden = self.size(&format!("{mlp_key}.hidden"), "the mlp's width", &stack.mlp.hidden, 1);
+        let hidden =
+            self.size(&format!("{mlp_key}.hidden"), "the mlp's width", &stack.mlp.hidden, 1);
         let act = self.values.choice(&stack.mlp.act);
         let act = self.keep(&format!("{mlp_key}.act"), act);
         let bias = self.flag(&format!("{mlp_key}.bias"), &stack.mlp.bias);
@@ -391,8 +412,9 @@ impl Resolver<'_> {
         }
         for slot in slots {
             if !stack.names.contains_key(slot) {
-                let problem = Problem::error("key-missing", format!("tensor slot `{slot}` has no name"))
-                    .expected_found(format!("`{slot}`"), "nothing");
+                let problem =
+                    Problem::error("key-missing", format!("tensor slot `{slot}` has no name"))
+                        .expected_found(format!("`{slot}`"), "nothing");
                 self.keep::<()>(&format!("{key}.names.{slot}"), Err(problem));
             }
         }
@@ -411,21 +433,30 @@ impl Resolver<'_> {
     fn attention(&mut self, key: &str, stack: &Stack, width: usize) -> Option<AttentionPlan> {
         let attention = &stack.attention;
         let key = format!("{key}.attention");
-        let heads = self.size(&format!("{key}.heads"), "the number of heads", &attention.heads, 1)?;
+        let heads =
+            self.size(&format!("{key}.heads"), "the number of heads", &attention.heads, 1)?;
         let kv_heads = match &attention.kv_heads {
-            Some(count) => self.size(&format!("{key}.kv_heads"), "the number of key heads", count, 1)?,
+            Some(count) => {
+                self.size(&format!("{key}.kv_heads"), "the number of key heads", count, 1)?
+            }
             None => heads,
         };
         let head_dim = match &attention.head_dim {
             Some(count) => self.size(&format!("{key}.head_dim"), "the size of a head", count, 1)?,
             None if width % heads == 0 => width / heads,
             None => {
-                let problem = Problem::error("head-size", format!("{heads} heads do not divide a width of {width}"));
+                let problem = Problem::error(
+                    "head-size",
+                    format!("{heads} heads do not divide a width of {width}"),
+                );
                 return self.keep(&format!("{key}.heads"), Err(problem));
             }
         };
         if heads % kv_heads != 0 {
-            let problem = Problem::error("head-groups", format!("{kv_heads} key heads do not divide {heads} query heads"));
+            let problem = Problem::error(
+                "head-groups",
+                format!("{kv_heads} key heads do not divide {heads} query heads"),
+            );
             return self.keep(&format!("{key}.kv_heads"), Err(problem));
         }
         let scale = match &attention.scale {
@@ -438,22 +469,41 @@ impl Resolver<'_> {
         let bias = match &attention.bias {
             Biases::All(flag) => [self.flag(&format!("{key}.bias"), flag)?; 4],
             Biases::Some(projections) => {
-                [Projection::Q, Projection::K, Projection::V, Projection::O].map(|one| projections.contains(&one))
+                [Projection::Q, Projection::K, Projection::V, Projection::O]
+                    .map(|one| projections.contains(&one))
             }
         };
         let mask = self.values.choice(&attention.mask);
         let mask = self.keep(&format!("{key}.mask"), mask)?;
+        let window = match &attention.window {
+            Some(count) => match self.size(&format!("{key}.window"), "the window", count, 0)? {
+                0 => None,
+                window => Some(window),
+            },
+            None => None,
+        };
         let rope = match &attention.rope {
             Some(name) => Some(self.rope(name, head_dim)?),
             None => None,
         };
-        Some(AttentionPlan { heads, kv_heads, head_dim, scale, bias, fused: attention.fused, rope, mask })
+        Some(AttentionPlan {
+            heads,
+            kv_heads,
+            head_dim,
+            scale,
+            bias,
+            fused: attention.fused,
+            rope,
+            mask,
+            window,
+        })
     }
 
     fn decoder(&mut self) -> Option<DecoderPlan> {
         let decoder = &self.descriptor.family.decoder;
         let stack = self.stack(&decoder.stack);
-        let embed_rows = self.size("decoder.embed.rows", "the number of embedding rows", &decoder.embed.rows, 1);
+        let embed_rows =
+            self.size("decoder.embed.rows", "the number of embedding rows", &decoder.embed.rows, 1);
         let embed_scale = match &decoder.embed.scale {
             Some(number) => {
                 let scale = self.values.number(number);
@@ -462,7 +512,8 @@ impl Resolver<'_> {
             None => Some(1.0),
         };
         let leave = self.norm("decoder.leave", &decoder.leave);
-        let head_rows = self.size("decoder.head.rows", "the size of the vocabulary", &decoder.head.rows, 1);
+        let head_rows =
+            self.size("decoder.head.rows", "the size of the vocabulary", &decoder.head.rows, 1);
         let tied = self.flag("decoder.head.tied", &decoder.head.tied);
         Some(DecoderPlan {
             embed_rows: embed_rows?,
@@ -480,7 +531,9 @@ impl Resolver<'_> {
         let stack = self.stack(&tower.stack);
         let size = self.size("image.tower.patch.size", "the patch size", &tower.patch.size, 1);
         let frames = match &tower.patch.frames {
-            Some(count) => self.size("image.tower.patch.frames", "the number of frames", count, 1).map(Some),
+            Some(count) => {
+                self.size("image.tower.patch.frames", "the number of frames", count, 1).map(Some)
+            }
             None => Some(None),
         };
         let block = match &tower.patch.block {
@@ -512,8 +565,11 @@ impl Resolver<'_> {
             let states = stack.layers as i64 + 1;
             let index = if *tap < 0 { tap + states } else { *tap };
             if taps.is_empty() || index < 0 || index >= states {
-                let problem = Problem::error("tap-range", format!("there is no state {tap} of a tower of {} blocks", stack.layers))
-                    .expected_found(format!("{} to {}", -states, states - 1), tap.to_string());
+                let problem = Problem::error(
+                    "tap-range",
+                    format!("there is no state {tap} of a tower of {} blocks", stack.layers),
+                )
+                .expected_found(format!("{} to {}", -states, states - 1), tap.to_string());
                 return self.keep("image.features.taps", Err(problem));
             }
             depths.push(usize::try_from(index).unwrap_or(0));
@@ -521,12 +577,20 @@ impl Resolver<'_> {
         let feature_width = stack.width * depths.len();
         let (ops, width) = self.connector(&media.connector.ops, feature_width)?;
         if hidden != 0 && width != hidden {
-            let problem = Problem::error("connector-width", "the connector's rows are not as wide as the decoder's")
-                .expected_found(format!("{hidden} elements"), format!("{width}"));
+            let problem = Problem::error(
+                "connector-width",
+                "the connector's rows are not as wide as the decoder's",
+            )
+            .expected_found(format!("{hidden} elements"), format!("{width}"));
             return self.keep("image.connector.ops", Err(problem));
         }
-        let patch =
-            PatchPlan { size: size?, frames: frames?, block: block?, bias: bias?, name: tower.patch.name.clone() };
+        let patch = PatchPlan {
+            size: size?,
+            frames: frames?,
+            block: block?,
+            bias: bias?,
+            name: tower.patch.name.clone(),
+        };
         Some(EncoderPlan {
             patch,
             class: tower.class.as_ref().map(|class| class.parameter.clone()),
@@ -569,7 +633,8 @@ impl Resolver<'_> {
                     width = match wider {
                         Some(wider) => wider,
                         None => {
-                            let problem = Problem::error("value-bound", "the merged width overflows");
+                            let problem =
+                                Problem::error("value-bound", "the merged width overflows");
                             return self.keep(&key, Err(problem));
                         }
                     };

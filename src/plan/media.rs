@@ -8,8 +8,8 @@ use crate::descriptor::expression::{Bound, Expression, ExpressionError};
 use crate::descriptor::image::{AreaParameters, CropParameters, Media, Resize};
 use crate::descriptor::slot::Count;
 use crate::descriptor::strip::{Slot, Strip, StripLength};
-use crate::layout::{Area, Crop, Formula, ImageSize, LAYOUT_NAMES, Layout, Maximum, Policy};
 use crate::layout::crop::ResizeTo;
+use crate::layout::{Area, Crop, Formula, ImageSize, LAYOUT_NAMES, Layout, Maximum, Policy};
 use crate::media::Filter;
 use crate::problem::{Place, Problem, Problems};
 
@@ -80,7 +80,11 @@ pub struct Cost {
 
 impl MediaPlan {
     /// Resolves the budget of images; all problems are reported at once.
-    pub fn resolve(descriptor: &Descriptor, media: &Media, values: &Values) -> Result<Self, Problems> {
+    pub fn resolve(
+        descriptor: &Descriptor,
+        media: &Media,
+        values: &Values,
+    ) -> Result<Self, Problems> {
         let mut problems = Problems::default();
         let mut place = |problem: Problem, key: &str| {
             problems.push_new(if problem.place == Place::default() {
@@ -98,7 +102,8 @@ impl MediaPlan {
                 place((**problem).clone(), "image");
             }
         }
-        let policy = policy(&media.resize, values).map_err(|problem| place(problem, "image.resize")).ok();
+        let policy =
+            policy(&media.resize, values).map_err(|problem| place(problem, "image.resize")).ok();
         let filter = match &media.resize {
             Resize::Crop(parameters) => values.choice(&parameters.filter),
             Resize::Area(parameters) => values.choice(&parameters.filter),
@@ -106,14 +111,19 @@ impl MediaPlan {
         .map_err(|problem| place(problem, "image.resize.filter"))
         .ok();
         let from = |error: ExpressionError| Problem::error("expression", error.message);
-        let strip = Strip::parse(&media.strip).map_err(|error| place(from(error), "image.strip")).ok();
+        let strip =
+            Strip::parse(&media.strip).map_err(|error| place(from(error), "image.strip")).ok();
         let text = descriptor.family.floor.get("image").map_or("0", String::as_str);
-        let formula = Expression::parse(text).map_err(|error| place(from(error), "floor.image")).ok();
+        let formula =
+            Expression::parse(text).map_err(|error| place(from(error), "floor.image")).ok();
         let mut names: Vec<String> = strip.iter().flat_map(Strip::names).collect();
         names.extend(formula.iter().flat_map(|formula| formula.names().to_vec()));
         let mut bindings = BTreeMap::new();
         for name in names {
-            if LAYOUT_NAMES.contains(&name.as_str()) || bindings.contains_key(&name) || media.literals.contains_key(&name) {
+            if LAYOUT_NAMES.contains(&name.as_str())
+                || bindings.contains_key(&name)
+                || media.literals.contains_key(&name)
+            {
                 continue;
             }
             match values.bindings(std::slice::from_ref(&name), &BTreeMap::new()) {
@@ -121,12 +131,17 @@ impl MediaPlan {
                 Err(problem) => place(problem, "floor.image"),
             }
         }
-        let frame = frame(&media.frame, media.seam).map_err(|problem| place(problem, "image.frame")).ok();
+        let frame =
+            frame(&media.frame, media.seam).map_err(|problem| place(problem, "image.frame")).ok();
         let inputs = inputs(media, &bindings, values);
-        let literals = media.literals.iter().map(|(name, text)| (name.clone(), text.clone())).collect();
+        let literals =
+            media.literals.iter().map(|(name, text)| (name.clone(), text.clone())).collect();
         match (policy, filter, strip, formula, frame) {
-            (Some(policy), Some(filter), Some(strip), Some(formula), Some(frame)) if problems.is_empty() => {
-                let plan = Self { policy, filter, strip, formula, bindings, frame, literals, inputs };
+            (Some(policy), Some(filter), Some(strip), Some(formula), Some(frame))
+                if problems.is_empty() =>
+            {
+                let plan =
+                    Self { policy, filter, strip, formula, bindings, frame, literals, inputs };
                 plan.agreements(descriptor, values, &mut problems);
                 if problems.is_empty() { Ok(plan) } else { Err(problems) }
             }
@@ -139,13 +154,15 @@ impl MediaPlan {
         let Some(layout) = self.policy.samples().first().copied() else { return };
         for (sentence, text) in &descriptor.family.require {
             let Ok(expression) = Expression::parse(text) else { continue };
-            if !expression.names().iter().any(|name| LAYOUT_NAMES.contains(&name.as_str())) {
+            if !concerns_media(&expression) {
                 continue;
             }
             let place = descriptor.place(&format!("require.{sentence}"));
             match values.condition(text, &layout.bindings()) {
                 Ok(true) => {}
-                Ok(false) => problems.push(requirement_failed(sentence, text, values, &layout).at(place)),
+                Ok(false) => {
+                    problems.push(requirement_failed(sentence, text, values, &layout).at(place))
+                }
                 Err(problem) => problems.push(problem),
             }
         }
@@ -168,10 +185,17 @@ impl MediaPlan {
     }
 
     /// The descriptor's formula for one layout; `literal` gives the token length of a literal.
-    pub fn stated_length(&self, layout: &Layout, literal: impl Fn(&str) -> u64) -> Result<i64, ExpressionError> {
+    pub fn stated_length(
+        &self,
+        layout: &Layout,
+        literal: impl Fn(&str) -> u64,
+    ) -> Result<i64, ExpressionError> {
         let mut bindings = self.all_bindings(layout);
         for name in self.literals.keys() {
-            bindings.insert(name.clone(), Bound::Integer(i64::try_from(literal(name)).unwrap_or(i64::MAX)));
+            bindings.insert(
+                name.clone(),
+                Bound::Integer(i64::try_from(literal(name)).unwrap_or(i64::MAX)),
+            );
         }
         self.formula.integer(&bindings)
     }
@@ -187,30 +211,48 @@ impl MediaPlan {
     }
 
     /// The largest expansion over the whole domain.
-    pub fn largest_expansion(&self, literal: impl Fn(&str) -> u64) -> Result<Option<Maximum>, ExpressionError> {
+    pub fn largest_expansion(
+        &self,
+        literal: impl Fn(&str) -> u64,
+    ) -> Result<Option<Maximum>, ExpressionError> {
         let mut bindings = self.bindings.clone();
         for name in self.literals.keys() {
-            bindings.insert(name.clone(), Bound::Integer(i64::try_from(literal(name)).unwrap_or(i64::MAX)));
+            bindings.insert(
+                name.clone(),
+                Bound::Integer(i64::try_from(literal(name)).unwrap_or(i64::MAX)),
+            );
         }
         let polynomial = Formula::polynomial_of(&self.formula, &bindings);
-        self.policy.maximum(&Formula { value: &|layout| self.stated_length(layout, &literal), polynomial })
+        self.policy
+            .maximum(&Formula { value: &|layout| self.stated_length(layout, &literal), polynomial })
     }
 
     /// The most encoder rows over the whole domain.
     pub fn largest_embeds(&self) -> Result<Option<Maximum>, ExpressionError> {
         let rows = |layout: &Layout| {
             let rows = self.strip_length(layout)?.rows;
-            i64::try_from(rows)
-                .map_err(|_| ExpressionError { message: "the strip's length overflows 64 bits".to_owned(), hint: None })
+            i64::try_from(rows).map_err(|_| ExpressionError {
+                message: "the strip's length overflows 64 bits".to_owned(),
+                hint: None,
+            })
         };
         let polynomial = self.strip.row_polynomial(&["rows", "cols"], &self.bindings);
         self.policy.maximum(&Formula { value: &rows, polynomial })
     }
 }
 
+/// Whether a requirement holds back what media cost: it mentions the layout or the picture's preprocessing.
+pub fn concerns_media(requirement: &Expression) -> bool {
+    requirement
+        .names()
+        .iter()
+        .any(|name| LAYOUT_NAMES.contains(&name.as_str()) || name.starts_with("image."))
+}
+
 /// The problem of a requirement that does not hold, with the values it reads and where they came from.
 pub fn requirement_failed(sentence: &str, text: &str, values: &Values, layout: &Layout) -> Problem {
-    let names = Expression::parse(text).map(|expression| expression.names().to_vec()).unwrap_or_default();
+    let names =
+        Expression::parse(text).map(|expression| expression.names().to_vec()).unwrap_or_default();
     let fields: BTreeMap<_, _> = layout.fields().into_iter().collect();
     let found: Vec<_> = names
         .iter()
@@ -236,7 +278,8 @@ fn policy(resize: &Resize, values: &Values) -> Result<Policy, Problem> {
 fn pixels(values: &Values, what: &str, count: &Count, least: i64) -> Result<u32, Problem> {
     let number = values.size(what, count, least)?;
     u32::try_from(number).map_err(|_| {
-        Problem::error("value-bound", format!("{what} is {number}")).expected_found("at most 4294967295", number.to_string())
+        Problem::error("value-bound", format!("{what} is {number}"))
+            .expected_found("at most 4294967295", number.to_string())
     })
 }
 
@@ -262,7 +305,9 @@ fn crop(parameters: &CropParameters, values: &Values) -> Result<Policy, Problem>
         None
     };
     let cell = pixels(values, "the cell", &parameters.cell, 1)?;
-    Crop::new(pad_square, resize, cut, cell).map(Policy::Crop).map_err(|message| Problem::error("layout", message))
+    Crop::new(pad_square, resize, cut, cell)
+        .map(Policy::Crop)
+        .map_err(|message| Problem::error("layout", message))
 }
 
 fn area(parameters: &AreaParameters, values: &Values) -> Result<Policy, Problem> {
@@ -270,8 +315,10 @@ fn area(parameters: &AreaParameters, values: &Values) -> Result<Policy, Problem>
     let least = values.size("the least area", &parameters.least, 1)? as u64;
     let most = values.size("the largest area", &parameters.most, 1)? as u64;
     let aspect = pixels(values, "the aspect limit", &parameters.aspect, 1)?;
-    let frames =
-        parameters.frames.as_ref().map_or(Ok(1), |frames| pixels(values, "the number of frames", frames, 1))?;
+    let frames = parameters
+        .frames
+        .as_ref()
+        .map_or(Ok(1), |frames| pixels(values, "the number of frames", frames, 1))?;
     Area::new(step, least, most, aspect, frames)
         .map(Policy::Area)
         .map_err(|error| Problem::error("layout", error.message().to_owned()))
@@ -279,9 +326,14 @@ fn area(parameters: &AreaParameters, values: &Values) -> Result<Policy, Problem>
 
 fn frame(text: &str, seam: u32) -> Result<Frame, Problem> {
     let strip = Strip::parse(text).map_err(|error| Problem::error("strip", error.message))?;
-    let slots = strip.expand(&BTreeMap::new()).map_err(|error| Problem::error("strip", error.message))?;
-    let mut frame =
-        Frame { before: Vec::new(), after: Vec::new(), literals: Vec::new(), seam: u64::from(seam) };
+    let slots =
+        strip.expand(&BTreeMap::new()).map_err(|error| Problem::error("strip", error.message))?;
+    let mut frame = Frame {
+        before: Vec::new(),
+        after: Vec::new(),
+        literals: Vec::new(),
+        seam: u64::from(seam),
+    };
     let mut markers = 0;
     for slot in slots {
         match slot {
@@ -289,7 +341,9 @@ fn frame(text: &str, seam: u32) -> Result<Frame, Problem> {
             Slot::Token(name) if markers == 0 => frame.before.push(name),
             Slot::Token(name) => frame.after.push(name),
             Slot::Literal(name) => frame.literals.push(name),
-            Slot::Vector(_) => return Err(Problem::error("strip", "a frame holds no learned vectors")),
+            Slot::Vector(_) => {
+                return Err(Problem::error("strip", "a frame holds no learned vectors"));
+            }
         }
     }
     if markers == 1 {
@@ -302,8 +356,12 @@ fn frame(text: &str, seam: u32) -> Result<Frame, Problem> {
 
 fn inputs(media: &Media, bindings: &BTreeMap<String, Bound>, values: &Values) -> Vec<Input> {
     let counts: Vec<&Count> = match &media.resize {
-        Resize::Crop(parameters) => vec![&parameters.crop_height, &parameters.crop_width, &parameters.cell],
-        Resize::Area(parameters) => vec![&parameters.step, &parameters.least, &parameters.most, &parameters.aspect],
+        Resize::Crop(parameters) => {
+            vec![&parameters.crop_height, &parameters.crop_width, &parameters.cell]
+        }
+        Resize::Area(parameters) => {
+            vec![&parameters.step, &parameters.least, &parameters.most, &parameters.aspect]
+        }
     };
     let names = counts.into_iter().flat_map(Values::names_of).chain(bindings.keys().cloned());
     let leaves = values.leaves(names.collect::<Vec<_>>());

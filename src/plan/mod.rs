@@ -5,15 +5,18 @@ mod media;
 pub mod tensors;
 pub mod values;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::checkpoint::Checkpoint;
+use crate::descriptor::expression::Expression;
 use crate::descriptor::{Descriptor, Pick, RawDescriptor};
 use crate::error::{Error, ErrorKind, Result};
+use crate::layout::Layout;
 use crate::problem::{Problem, Problems};
 
-pub use self::media::{Cost, Frame, Framing, Input, MediaPlan, requirement_failed};
+pub use self::media::{Cost, Frame, Framing, Input, MediaPlan, concerns_media, requirement_failed};
 pub use self::values::{Overrides, Resolved, Values, parse_override};
 
 /// A kind of media.
@@ -61,17 +64,24 @@ impl Plan {
     }
 
     /// The same with some preprocessing values set by the caller.
-    pub fn resolve_with(raw: &RawDescriptor, checkpoint: &Checkpoint, overrides: &Overrides) -> Result<Self> {
+    pub fn resolve_with(
+        raw: &RawDescriptor,
+        checkpoint: &Checkpoint,
+        overrides: &Overrides,
+    ) -> Result<Self> {
         let mut parts = Vec::new();
         let mut problems = Problems::default();
         for pick in raw.picks() {
             match choose(pick, checkpoint) {
                 Ok(part) => parts.push(part),
-                Err(problem) => problems.push(problem.at(raw.place(&format!("{}.use", pick.mount)))),
+                Err(problem) => {
+                    problems.push(problem.at(raw.place(&format!("{}.use", pick.mount))))
+                }
             }
         }
         if !problems.is_empty() {
-            let first = problems.iter().next().map(|problem| problem.message.clone()).unwrap_or_default();
+            let first =
+                problems.iter().next().map(|problem| problem.message.clone()).unwrap_or_default();
             return Err(Error::new(ErrorKind::NoNumber, first).with_problems(problems));
         }
         let descriptor = raw.describe(&parts)?;
@@ -81,7 +91,36 @@ impl Plan {
             .image
             .as_ref()
             .map(|media| MediaPlan::resolve(&descriptor, media, &values));
-        Ok(Self { descriptor, values, image, folder: checkpoint.folder().to_owned(), framing: OnceLock::new() })
+        Ok(Self {
+            descriptor,
+            values,
+            image,
+            folder: checkpoint.folder().to_owned(),
+            framing: OnceLock::new(),
+        })
+    }
+
+    /// The requirements over config values that do not hold. Those on media were held when their budget was resolved.
+    pub fn unmet_requirements(&self) -> Problems {
+        let mut problems = Problems::default();
+        let nowhere = Layout { rows: 0, cols: 0, width: 0, height: 0 };
+        for (sentence, text) in &self.descriptor.family.require {
+            let Ok(expression) = Expression::parse(text) else { continue };
+            if concerns_media(&expression) {
+                continue;
+            }
+            match self.values.condition(text, &BTreeMap::new()) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let place = self.descriptor.place(&format!("require.{sentence}"));
+                    problems.push_new(
+                        requirement_failed(sentence, text, &self.values, &nowhere).at(place),
+                    );
+                }
+                Err(problem) => problems.push_new(problem),
+            }
+        }
+        problems
     }
 
     /// The family's name.
@@ -92,7 +131,12 @@ impl Plan {
 
 fn choose(pick: &Pick, checkpoint: &Checkpoint) -> Result<String, Problem> {
     let Some(path) = &pick.path else {
-        return pick.parts.values().next().cloned().ok_or_else(|| Problem::error("key-missing", "no part is named"));
+        return pick
+            .parts
+            .values()
+            .next()
+            .cloned()
+            .ok_or_else(|| Problem::error("key-missing", "no part is named"));
     };
     let config = checkpoint.config();
     match config.get(path) {
@@ -101,8 +145,11 @@ fn choose(pick: &Pick, checkpoint: &Checkpoint) -> Result<String, Problem> {
             pick.parts.get(word).cloned().ok_or_else(|| {
                 let known: Vec<_> = pick.parts.keys().map(String::as_str).collect();
                 let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                Problem::error("config-variant", format!("`{}` is `{found}`, which is not understood", config.label(path)))
-                    .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{found}`"))
+                Problem::error(
+                    "config-variant",
+                    format!("`{}` is `{found}`, which is not understood", config.label(path)),
+                )
+                .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{found}`"))
             })
         }
         None => pick.otherwise.clone().ok_or_else(|| {

@@ -62,10 +62,22 @@ pub fn tensors(plan: &GraphPlan) -> Vec<TensorSpec> {
     let decoder = &plan.decoder;
     let width = decoder.stack.width;
     let component = Component::Decoder;
-    list.add(component, format!("{}.weight", decoder.embed_name), vec![decoder.embed_rows, width], true, "decoder.embed.name");
+    list.add(
+        component,
+        format!("{}.weight", decoder.embed_name),
+        vec![decoder.embed_rows, width],
+        true,
+        "decoder.embed.name",
+    );
     list.stack(component, &decoder.stack, decoder.stack.layers);
     list.norm(component, &decoder.leave, width, "decoder.leave.name");
-    list.add(Component::Head, "weight".to_owned(), vec![decoder.head_rows, width], !decoder.tied, "tensors.roots");
+    list.add(
+        Component::Head,
+        "weight".to_owned(),
+        vec![decoder.head_rows, width],
+        !decoder.tied,
+        "tensors.roots",
+    );
     list.specs
 }
 
@@ -74,18 +86,41 @@ struct List {
 }
 
 impl List {
-    fn add(&mut self, component: Component, name: String, shape: Vec<usize>, required: bool, key: &str) {
+    fn add(
+        &mut self,
+        component: Component,
+        name: String,
+        shape: Vec<usize>,
+        required: bool,
+        key: &str,
+    ) {
         self.specs.push(TensorSpec { component, name, shape, required, key: key.to_owned() });
     }
 
-    fn linear(&mut self, component: Component, name: &str, shape: [usize; 2], bias: bool, required: bool, key: &str) {
+    fn linear(
+        &mut self,
+        component: Component,
+        name: &str,
+        shape: [usize; 2],
+        bias: bool,
+        required: bool,
+        key: &str,
+    ) {
         self.add(component, format!("{name}.weight"), shape.to_vec(), required, key);
         if bias {
             self.add(component, format!("{name}.bias"), vec![shape[0]], required, key);
         }
     }
 
-    fn norm_named(&mut self, component: Component, name: &str, norm: &NormPlan, width: usize, required: bool, key: &str) {
+    fn norm_named(
+        &mut self,
+        component: Component,
+        name: &str,
+        norm: &NormPlan,
+        width: usize,
+        required: bool,
+        key: &str,
+    ) {
         self.add(component, format!("{name}.weight"), vec![width], required, key);
         if norm.bias {
             self.add(component, format!("{name}.bias"), vec![width], required, key);
@@ -98,7 +133,8 @@ impl List {
 
     fn stack(&mut self, component: Component, stack: &StackPlan, needed: usize) {
         let attention = &stack.attention;
-        let (query, keys) = (attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim);
+        let (query, keys) =
+            (attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim);
         let (width, hidden) = (stack.width, stack.mlp.hidden);
         let [q, k, v, o] = attention.bias;
         let mut linears = if attention.fused {
@@ -138,13 +174,25 @@ impl List {
         shape.extend([patch.size, patch.size]);
         self.add(tower, format!("{}.weight", patch.name), shape, true, "image.tower.patch.name");
         if patch.bias {
-            self.add(tower, format!("{}.bias", patch.name), vec![width], true, "image.tower.patch.name");
+            self.add(
+                tower,
+                format!("{}.bias", patch.name),
+                vec![width],
+                true,
+                "image.tower.patch.name",
+            );
         }
         if let Some(class) = &encoder.class {
             self.add(tower, class.clone(), vec![width], true, "image.tower.class.parameter");
         }
         if let Some((rows, name)) = &encoder.position {
-            self.add(tower, format!("{name}.weight"), vec![*rows, width], true, "image.tower.position.name");
+            self.add(
+                tower,
+                format!("{name}.weight"),
+                vec![*rows, width],
+                true,
+                "image.tower.position.name",
+            );
         }
         if let Some(norm) = &encoder.enter {
             self.norm(tower, norm, width, "image.tower.enter.name");

@@ -48,24 +48,38 @@ pub fn parse_override(text: &str) -> CrateResult<(String, Value)> {
         text.split_once('=').ok_or_else(|| wrong(format!("`--set {text}` is not NAME=VALUE")))?;
     let name = name.trim();
     if !(name.starts_with("image.") || name.starts_with("audio.")) {
-        return Err(wrong(format!("`--set` takes names that begin with `image.` or `audio.`, not `{name}`")));
+        return Err(wrong(format!(
+            "`--set` takes names that begin with `image.` or `audio.`, not `{name}`"
+        )));
     }
     let value = value.trim();
-    Ok((name.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()))))
+    Ok((
+        name.to_owned(),
+        serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned())),
+    ))
 }
 
 impl Values {
     /// Resolves every value of `descriptor`.
-    pub fn resolve(descriptor: &Descriptor, files: &Files, overrides: &Overrides) -> CrateResult<Self> {
+    pub fn resolve(
+        descriptor: &Descriptor,
+        files: &Files,
+        overrides: &Overrides,
+    ) -> CrateResult<Self> {
         let sections = &descriptor.family.config;
         for name in overrides.keys() {
             let known: Vec<_> = sections
                 .iter()
-                .flat_map(|(section, values)| values.values.keys().map(move |entry| format!("{section}.{entry}")))
+                .flat_map(|(section, values)| {
+                    values.values.keys().map(move |entry| format!("{section}.{entry}"))
+                })
                 .filter(|known| known.starts_with("image.") || known.starts_with("audio."))
                 .collect();
             if !known.contains(name) {
-                let mut error = Error::new(ErrorKind::Usage, format!("`--set`: this family has no value `{name}`"));
+                let mut error = Error::new(
+                    ErrorKind::Usage,
+                    format!("`--set`: this family has no value `{name}`"),
+                );
                 error = match nearest(name, known.iter().map(String::as_str)) {
                     Some(near) => error.with_hint(format!("did you mean `{near}`?")),
                     None => error.with_hint(format!("it has `{}`", known.join("`, `"))),
@@ -89,9 +103,9 @@ impl Values {
         for (name, token) in &descriptor.family.tokens {
             if let Some(lookup) = &token.id {
                 let key = format!("tokens.{name}");
-                let resolved = resolver.lookup(&top, "id", lookup).map_err(|problem| {
-                    Box::new(problem.at_key(format!("tokens.{name}.id")))
-                });
+                let resolved = resolver
+                    .lookup(&top, "id", lookup)
+                    .map_err(|problem| Box::new(problem.at_key(format!("tokens.{name}.id"))));
                 resolver.values.insert(key, resolved);
             }
         }
@@ -109,7 +123,8 @@ impl Values {
             Some(Ok(resolved)) => Ok(resolved),
             Some(Err(problem)) => Err((**problem).clone()),
             None => {
-                let mut problem = Problem::error("name-unknown", format!("there is no config value `{name}`"));
+                let mut problem =
+                    Problem::error("name-unknown", format!("there is no config value `{name}`"));
                 if let Some(near) = nearest(name, self.resolved.keys().map(String::as_str)) {
                     problem = problem.with_hint(format!("did you mean `{near}`?"));
                 }
@@ -167,9 +182,9 @@ impl Values {
     pub fn names_of(count: &Count) -> Vec<String> {
         match count {
             Count::Literal(_) => Vec::new(),
-            Count::Expression(text) => {
-                Expression::parse(text).map(|expression| expression.names().to_vec()).unwrap_or_default()
-            }
+            Count::Expression(text) => Expression::parse(text)
+                .map(|expression| expression.names().to_vec())
+                .unwrap_or_default(),
         }
     }
 
@@ -184,7 +199,8 @@ impl Values {
             return Err(Problem::error("value-bound", format!("{what}{text} is {number}"))
                 .expected_found(format!("at least {least}"), number.to_string()));
         }
-        usize::try_from(number).map_err(|_| Problem::error("value-bound", format!("{what} is {number}, too large")))
+        usize::try_from(number)
+            .map_err(|_| Problem::error("value-bound", format!("{what} is {number}, too large")))
     }
 
     /// A truth slot.
@@ -223,7 +239,12 @@ impl Values {
                 let (count, inverse) = match (&root.sqrt, &root.rsqrt) {
                     (Some(count), None) => (count, false),
                     (None, Some(count)) => (count, true),
-                    _ => return Err(Problem::error("value-type", "a root is `{ sqrt = … }` or `{ rsqrt = … }`")),
+                    _ => {
+                        return Err(Problem::error(
+                            "value-type",
+                            "a root is `{ sqrt = … }` or `{ rsqrt = … }`",
+                        ));
+                    }
                 };
                 let inner = self.size("the number under a root", count, 1)? as f64;
                 Ok(if inverse { 1.0 / inner.sqrt() } else { inner.sqrt() })
@@ -244,7 +265,10 @@ impl Values {
                         "config-variant",
                         format!("`{found}` ({}) is not a known {}", resolved.source, M::KIND),
                     )
-                    .expected_found(format!("one of `{}`", M::names().join("`, `")), format!("`{found}`"));
+                    .expected_found(
+                        format!("one of `{}`", M::names().join("`, `")),
+                        format!("`{found}`"),
+                    );
                     if let Some(near) = nearest(word, M::names()) {
                         problem = problem.with_hint(format!("did you mean `{near}`?"));
                     }
@@ -262,7 +286,9 @@ impl Values {
             return match bound(name, &resolved.value)? {
                 Bound::List(items) => Ok(items),
                 Bound::Integer(number) => Ok(vec![number]),
-                Bound::Boolean(_) => Err(wrong_type(name, "an integer or a list of integers", &resolved.value)),
+                Bound::Boolean(_) => {
+                    Err(wrong_type(name, "an integer or a list of integers", &resolved.value))
+                }
             };
         }
         self.count(count, &BTreeMap::new()).map(|number| vec![number])
@@ -308,7 +334,9 @@ fn bound(name: &str, value: &Value) -> Result<Bound, Problem> {
             let items: Option<Vec<i64>> = items.iter().map(integer).collect();
             items.map(Bound::List).ok_or_else(|| wrong_type(name, "integers", value))
         }
-        other => integer(other).map(Bound::Integer).ok_or_else(|| wrong_type(name, "an integer", other)),
+        other => {
+            integer(other).map(Bound::Integer).ok_or_else(|| wrong_type(name, "an integer", other))
+        }
     }
 }
 
@@ -336,7 +364,9 @@ impl<'a> Resolver<'a> {
         if let Some(done) = self.values.get(name) {
             return done.clone();
         }
-        let result = if self.pending.iter().any(|pending| pending == name) || self.pending.len() > DEPTH_LIMIT {
+        let result = if self.pending.iter().any(|pending| pending == name)
+            || self.pending.len() > DEPTH_LIMIT
+        {
             Err(Problem::error("config-cycle", format!("`{name}` is computed from itself")))
         } else {
             self.pending.push(name.to_owned());
@@ -359,7 +389,10 @@ impl<'a> Resolver<'a> {
         let (section_name, entry_name) = name.split_once('.').unwrap_or((name, ""));
         let descriptor = self.descriptor;
         let Some(section) = descriptor.family.config.get(section_name) else {
-            return Err(Problem::error("name-unknown", format!("there is no config section `{section_name}`")));
+            return Err(Problem::error(
+                "name-unknown",
+                format!("there is no config section `{section_name}`"),
+            ));
         };
         let entry = section.values.get(entry_name);
         if let Some(value) = self.overrides.get(name) {
@@ -367,13 +400,22 @@ impl<'a> Resolver<'a> {
                 Some(Entry::Lookup(lookup)) => {
                     mapped(lookup, value.clone(), "--set").or_else(|problem| {
                         // the already mapped form is accepted as well
-                        let known = lookup.map.iter().flat_map(|map| map.values()).any(|known| known == value);
+                        let known = lookup
+                            .map
+                            .iter()
+                            .flat_map(|map| map.values())
+                            .any(|known| known == value);
                         if known { Ok(value.clone()) } else { Err(problem) }
                     })?
                 }
                 _ => value.clone(),
             };
-            return Ok(Resolved { value, source: "--set".to_owned(), defaulted: false, from: Vec::new() });
+            return Ok(Resolved {
+                value,
+                source: "--set".to_owned(),
+                defaulted: false,
+                from: Vec::new(),
+            });
         }
         match entry {
             Some(Entry::Lookup(lookup)) => self.lookup(section, entry_name, lookup),
@@ -386,13 +428,23 @@ impl<'a> Resolver<'a> {
             }),
             None => match section.absent.get(entry_name) {
                 Some(_) => self.lookup(section, entry_name, &Lookup::default()),
-                None => Err(Problem::error("name-unknown", format!("there is no config value `{name}`"))),
+                None => Err(Problem::error(
+                    "name-unknown",
+                    format!("there is no config value `{name}`"),
+                )),
             },
         }
     }
 
     fn compute(&mut self, text: &str, source: &str, defaulted: bool) -> Result<Resolved, Problem> {
         let expression = Expression::parse(text).map_err(from_expression)?;
+        if let [only] = expression.names()
+            && only == text.trim()
+        {
+            // a bare name stands for its value, also where that is no integer
+            let value = self.get(only).map_err(|problem| *problem)?.value;
+            return Ok(Resolved { value, source: source.to_owned(), defaulted, from: vec![only.clone()] });
+        }
         let mut bindings = BTreeMap::new();
         for name in expression.names() {
             let resolved = self.get(name).map_err(|problem| *problem)?;
@@ -400,9 +452,16 @@ impl<'a> Resolver<'a> {
         }
         let value = match expression.integer(&bindings) {
             Ok(number) => Value::from(number),
-            Err(error) => expression.truth(&bindings).map(Value::from).map_err(|_| from_expression(error))?,
+            Err(error) => {
+                expression.truth(&bindings).map(Value::from).map_err(|_| from_expression(error))?
+            }
         };
-        Ok(Resolved { value, source: source.to_owned(), defaulted, from: expression.names().to_vec() })
+        Ok(Resolved {
+            value,
+            source: source.to_owned(),
+            defaulted,
+            from: expression.names().to_vec(),
+        })
     }
 
     fn candidates(&self, section: &Section, path: &str) -> Vec<Candidate<'a>> {
@@ -410,12 +469,19 @@ impl<'a> Resolver<'a> {
         let rooted = |text: &str| {
             let (source, path) = match text.split_once(':') {
                 Some((prefix, path)) => (
-                    Source::NAMES.iter().find(|(name, _)| *name == prefix).map(|(_, source)| *source),
+                    Source::NAMES
+                        .iter()
+                        .find(|(name, _)| *name == prefix)
+                        .map(|(_, source)| *source),
                     path,
                 ),
                 None => (Some(Source::Config), text),
             };
-            source.map(|source| Candidate { file: files.source(source), source, path: path.to_owned() })
+            source.map(|source| Candidate {
+                file: files.source(source),
+                source,
+                path: path.to_owned(),
+            })
         };
         if path.contains(':') {
             return rooted(path).into_iter().collect();
@@ -439,29 +505,40 @@ impl<'a> Resolver<'a> {
     fn roots_absent(&self, section: &Section) -> bool {
         let roots = self.candidates(section, "");
         roots.iter().all(|root| {
-            matches!(root.file.state, FileState::Object(_)) && !root.path.is_empty() && root.file.get(&root.path).is_none()
+            matches!(root.file.state, FileState::Object(_))
+                && !root.path.is_empty()
+                && root.file.get(&root.path).is_none()
         })
     }
 
-    fn lookup(&mut self, section: &Section, entry: &str, lookup: &Lookup) -> Result<Resolved, Problem> {
+    fn lookup(
+        &mut self,
+        section: &Section,
+        entry: &str,
+        lookup: &Lookup,
+    ) -> Result<Resolved, Problem> {
         let own = [entry.to_owned()];
         let paths: &[String] = match (&lookup.same, &lookup.at) {
             (Some(same), _) => same,
             (None, Some(at)) => at.as_slice(),
             (None, None) => &own,
         };
-        let candidates: Vec<_> = paths.iter().flat_map(|path| self.candidates(section, path)).collect();
+        let candidates: Vec<_> =
+            paths.iter().flat_map(|path| self.candidates(section, path)).collect();
         for candidate in &candidates {
             if let FileState::Broken(reason) = &candidate.file.state {
                 let name = &candidate.file.name;
-                return Err(Problem::error("config-file", format!("`{name}` cannot be used: {reason}")));
+                return Err(Problem::error(
+                    "config-file",
+                    format!("`{name}` cannot be used: {reason}"),
+                ));
             }
         }
         let stated: Vec<_> = candidates
             .iter()
             .filter_map(|candidate| {
                 let value = candidate.file.get(&candidate.path)?;
-                fits(lookup.kind, value).then(|| (candidate, value))
+                fits(lookup.kind, value).then_some((candidate, value))
             })
             .collect();
         let found = |candidate: &Candidate<'_>, value: Value| Resolved {
@@ -472,17 +549,35 @@ impl<'a> Resolver<'a> {
         };
         if lookup.same.is_some() {
             if let Some(agreed) = agreement(lookup, &stated)? {
-                let labels: Vec<_> = stated.iter().map(|(candidate, _)| candidate.file.label(&candidate.path)).collect();
-                return Ok(Resolved { value: agreed, source: labels.join(", "), defaulted: false, from: Vec::new() });
+                let labels: Vec<_> = stated
+                    .iter()
+                    .map(|(candidate, _)| candidate.file.label(&candidate.path))
+                    .collect();
+                return Ok(Resolved {
+                    value: agreed,
+                    source: labels.join(", "),
+                    defaulted: false,
+                    from: Vec::new(),
+                });
             }
         } else if lookup.any {
-            let on = stated.iter().find(|(_, value)| value.as_bool() == Some(true)).or(stated.first());
+            let on =
+                stated.iter().find(|(_, value)| value.as_bool() == Some(true)).or(stated.first());
             if let Some((candidate, value)) = on {
                 return Ok(found(candidate, (*value).clone()));
             }
         } else if let Some((candidate, value)) = stated.first() {
             let label = candidate.file.label(&candidate.path);
             return Ok(found(candidate, mapped(lookup, (*value).clone(), &label)?));
+        }
+        if let Some(meaning) = &lookup.null
+            && let Some(candidate) = candidates.iter().find(|candidate| candidate.file.is_null(&candidate.path))
+        {
+            let source = format!("{}: null", candidate.file.label(&candidate.path));
+            return match meaning.as_str() {
+                Some(text) => self.compute(text, &source, false),
+                None => Ok(Resolved { value: meaning.clone(), source, defaulted: false, from: Vec::new() }),
+            };
         }
         self.fall_back(section, entry, lookup, &candidates)
     }
@@ -494,8 +589,11 @@ impl<'a> Resolver<'a> {
         lookup: &Lookup,
         candidates: &[Candidate<'_>],
     ) -> Result<Resolved, Problem> {
-        let needed = |candidate: &&Candidate<'_>| !matches!(candidate.source, Source::Generation | Source::Tokenizer);
-        let present = candidates.iter().any(|candidate| matches!(candidate.file.state, FileState::Object(_)));
+        let needed = |candidate: &&Candidate<'_>| {
+            !matches!(candidate.source, Source::Generation | Source::Tokenizer)
+        };
+        let present =
+            candidates.iter().any(|candidate| matches!(candidate.file.state, FileState::Object(_)));
         if !present && let Some(candidate) = candidates.iter().find(needed) {
             let name = &candidate.file.name;
             return Err(Problem::error("config-file", format!("`{name}` is missing")));
@@ -504,10 +602,17 @@ impl<'a> Resolver<'a> {
             && self.roots_absent(section)
         {
             let source = "default of this family where the whole section is absent".to_owned();
-            return Ok(Resolved { value: value.clone(), source, defaulted: true, from: Vec::new() });
+            return Ok(Resolved {
+                value: value.clone(),
+                source,
+                defaulted: true,
+                from: Vec::new(),
+            });
         }
         let blocked = lookup.unless.as_ref().and_then(|path| {
-            self.candidates(section, path).into_iter().find(|candidate| candidate.file.get(&candidate.path).is_some())
+            self.candidates(section, path)
+                .into_iter()
+                .find(|candidate| candidate.file.get(&candidate.path).is_some())
         });
         if let Some(value) = &lookup.or
             && blocked.is_none()
@@ -519,12 +624,14 @@ impl<'a> Resolver<'a> {
         if let Some(text) = &lookup.otherwise {
             return self.compute(text, &format!("default of this family: `{text}`"), true);
         }
-        let places: Vec<_> = candidates.iter().map(|candidate| candidate.file.label(&candidate.path)).collect();
+        let places: Vec<_> =
+            candidates.iter().map(|candidate| candidate.file.label(&candidate.path)).collect();
         let mut problem = Problem::error("config-missing", format!("nothing states `{entry}`"))
             .expected_found(format!("one of `{}`", places.join("`, `")), "none of them");
         if let Some(blocked) = blocked {
             let label = blocked.file.label(&blocked.path);
-            problem = problem.with_hint(format!("the default does not apply where `{label}` is given"));
+            problem =
+                problem.with_hint(format!("the default does not apply where `{label}` is given"));
         }
         Err(problem)
     }
@@ -543,7 +650,10 @@ fn fits(kind: Option<ValueType>, value: &Value) -> bool {
 }
 
 /// The one value that all stating files agree on; `None` where none states it.
-fn agreement(lookup: &Lookup, stated: &[(&Candidate<'_>, &Value)]) -> Result<Option<Value>, Problem> {
+fn agreement(
+    lookup: &Lookup,
+    stated: &[(&Candidate<'_>, &Value)],
+) -> Result<Option<Value>, Problem> {
     let mut agreed: Option<(Value, String)> = None;
     for (candidate, value) in stated {
         let label = candidate.file.label(&candidate.path);
@@ -556,18 +666,30 @@ fn agreement(lookup: &Lookup, stated: &[(&Candidate<'_>, &Value)]) -> Result<Opt
                         .expected_found("at least 1", number.to_string()));
                 }
                 None => {
-                    return Err(Problem::error("config-type", format!("`{label}` is not an integer"))
-                        .expected_found("an integer", value.to_string()));
+                    return Err(Problem::error(
+                        "config-type",
+                        format!("`{label}` is not an integer"),
+                    )
+                    .expected_found("an integer", value.to_string()));
                 }
             }
         }
         match &agreed {
-            Some((first, first_label)) if integer(first) != integer(&value) || first.as_str() != value.as_str() => {
+            Some((first, first_label))
+                if integer(first) != integer(&value) || first.as_str() != value.as_str() =>
+            {
                 return Err(Problem::error(
                     "config-disagree",
-                    format!("`{first_label}` is {}, but `{label}` is {}", plain(first), plain(&value)),
+                    format!(
+                        "`{first_label}` is {}, but `{label}` is {}",
+                        plain(first),
+                        plain(&value)
+                    ),
                 )
-                .expected_found("the same value in both", format!("{} and {}", plain(first), plain(&value))));
+                .expected_found(
+                    "the same value in both",
+                    format!("{} and {}", plain(first), plain(&value)),
+                ));
             }
             Some(_) => {}
             None => agreed = Some((value, label)),
@@ -581,8 +703,11 @@ fn mapped(lookup: &Lookup, value: Value, label: &str) -> Result<Value, Problem> 
     let word = integer(&value).map_or_else(|| plain(&value), |number| number.to_string());
     map.get(&word).cloned().ok_or_else(|| {
         let known: Vec<_> = map.keys().map(String::as_str).collect();
-        let mut problem = Problem::error("config-variant", format!("`{label}` is `{word}`, which is not understood"))
-            .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{word}`"));
+        let mut problem = Problem::error(
+            "config-variant",
+            format!("`{label}` is `{word}`, which is not understood"),
+        )
+        .expected_found(format!("one of `{}`", known.join("`, `")), format!("`{word}`"));
         if let Some(near) = nearest(&word, known) {
             problem = problem.with_hint(format!("did you mean `{near}`?"));
         }

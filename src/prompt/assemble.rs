@@ -58,6 +58,8 @@ pub struct PromptMaker {
     template: Option<ChatTemplate>,
     raw_layout: Option<String>,
     marker: Option<Marker>,
+    /// The ids of all tokens that stand for media.
+    media: Vec<u32>,
 }
 
 /// The tokens of one modality.
@@ -89,7 +91,8 @@ impl PromptMaker {
             .map(|(_, token)| token.text.clone())
             .collect();
         let files = TokenizerFiles::read(folder)?;
-        let known: Vec<String> = protected.into_iter().filter(|text| files.token_id(text).is_some()).collect();
+        let known: Vec<String> =
+            protected.into_iter().filter(|text| files.token_id(text).is_some()).collect();
         let tokenizer = Tokenizer::load(folder, &known)?;
         let marker = match (&family.image, &plan.image) {
             (Some(media), Some(Ok(budget))) => {
@@ -102,7 +105,8 @@ impl PromptMaker {
                 };
                 let (text, marker_id) = id(&media.marker)?;
                 let fill = id(media.fill.as_ref().unwrap_or(&media.marker))?.1;
-                let tokens = budget.strip.tokens().into_iter().map(|name| Ok((name.clone(), id(&name)?.1)));
+                let tokens =
+                    budget.strip.tokens().into_iter().map(|name| Ok((name.clone(), id(&name)?.1)));
                 let literals = budget.strip.literals().into_iter().map(|name| {
                     let text = media.literals.get(&name).map_or("", String::as_str);
                     Ok((name, tokenizer.encode(text, false)?))
@@ -119,7 +123,8 @@ impl PromptMaker {
         };
         let template = ChatTemplate::find(folder)?;
         let raw_layout = family.prompt.as_ref().map(|prompt| prompt.raw.clone());
-        Ok(Self { tokenizer, files, template, raw_layout, marker })
+        let media = known.iter().filter_map(|text| tokenizer.token_to_id(text)).collect();
+        Ok(Self { tokenizer, files, template, raw_layout, marker, media })
     }
 
     /// The tokenizer.
@@ -131,12 +136,18 @@ impl PromptMaker {
     ///
     /// # Errors
     /// [`ErrorKind::Placeholders`] if there are more or fewer markers than items; the error names both numbers.
-    pub fn make(&self, request: Request<'_>, items: &[Item], media: Option<&MediaPlan>) -> Result<Prompt> {
+    pub fn make(
+        &self,
+        request: Request<'_>,
+        items: &[Item],
+        media: Option<&MediaPlan>,
+    ) -> Result<Prompt> {
         match request {
             Request::Messages(messages) => {
                 let text = self.render(messages)?;
                 let bos = self.files.special("bos_token");
-                let ids = self.tokenizer.encode(&text, adds_special_tokens(&text, bos.as_deref()))?;
+                let ids =
+                    self.tokenizer.encode(&text, adds_special_tokens(&text, bos.as_deref()))?;
                 self.expand(&ids, items, media, false)
             }
             Request::Raw(text) => {
@@ -151,10 +162,16 @@ impl PromptMaker {
     fn render(&self, messages: &[Message]) -> Result<String> {
         let special = self.files.special_tokens();
         match (&self.template, &self.raw_layout) {
-            (Some(template), _) => render_marked(template, messages, true, &special, self.tokenizer.sentinels()),
+            (Some(template), _) => {
+                render_marked(template, messages, true, &special, self.tokenizer.sentinels())
+            }
             (None, Some(layout)) => self.lay_out(layout, messages),
-            (None, None) => Err(Error::new(ErrorKind::Tokenizer, "the checkpoint has no chat template")
-                .with_hint("write the whole prompt yourself, markers included, and pass `--raw`")),
+            (None, None) => {
+                Err(Error::new(ErrorKind::Tokenizer, "the checkpoint has no chat template")
+                    .with_hint(
+                        "write the whole prompt yourself, markers included, and pass `--raw`",
+                    ))
+            }
         }
     }
 
@@ -172,7 +189,9 @@ impl PromptMaker {
                 for part in parts {
                     match part {
                         Content::Text(part) => text.push_str(part),
-                        Content::Image | Content::Audio => markers.push_str(self.tokenizer.mark(marker)),
+                        Content::Image | Content::Audio => {
+                            markers.push_str(self.tokenizer.mark(marker));
+                        }
                     }
                 }
             }
@@ -183,66 +202,86 @@ impl PromptMaker {
         Ok(layout.replace("{media}", &markers).replace("{bos}", &bos).replace("{text}", &text))
     }
 
-    /// Puts a strip in place of every marker. With `lenient`, a strip that is already expanded is left alone.
-    fn expand(&self, ids: &[u32], items: &[Item], media: Option<&MediaPlan>, lenient: bool) -> Result<Prompt> {
+    /// Puts a strip in place of every marker. In a raw text, a strip that is already expanded is left alone.
+    fn expand(
+        &self,
+        ids: &[u32],
+        items: &[Item],
+        media: Option<&MediaPlan>,
+        raw: bool,
+    ) -> Result<Prompt> {
         let (Some(marker), Some(media)) = (&self.marker, media) else {
             if items.is_empty() {
                 return Ok(Prompt { ids: ids.to_vec(), spans: Vec::new() });
             }
             return Err(Error::new(ErrorKind::Placeholders, "this family takes no images"));
         };
-        let mut prompt = Prompt { ids: Vec::with_capacity(ids.len()), spans: Vec::new() };
-        let mut at = 0;
-        let mut markers = 0;
-        while at < ids.len() {
-            let first = ids[at];
-            let strip = match items.get(prompt.spans.len()) {
-                Some(item) => Some((item, self.slots(marker, media, &item.layout)?)),
-                None => None,
-            };
-            if lenient
-                && let Some((item, slots)) = &strip
-                && slots.len() > 1
-                && ids.get(at..at + slots.len()).is_some_and(|found| found.iter().eq(slots.iter().map(|(id, _)| id)))
-            {
-                markers += 1;
-                at += slots.len();
-                push_span(&mut prompt, item, slots);
-                continue;
-            }
-            at += 1;
-            if first != marker.id {
-                prompt.ids.push(first);
-                continue;
-            }
-            markers += 1;
-            match &strip {
-                Some((item, slots)) => push_span(&mut prompt, item, slots),
-                None => prompt.ids.push(first),
+        let strips: Vec<Strip> = items
+            .iter()
+            .map(|item| Ok(Strip { item, slots: Self::slots(marker, media, &item.layout)? }))
+            .collect::<Result<_>>()?;
+        let mut found = put_strips(ids, marker.id, &strips, raw);
+        // as many bare markers side by side as the first item has tokens are not its strip if every item has one
+        if raw && found.markers != items.len() {
+            let bare = put_strips(ids, marker.id, &strips, false);
+            if bare.markers == items.len() {
+                found = bare;
             }
         }
-        if markers != items.len() {
-            let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-            let which = if markers > items.len() {
-                format!("marker {} has no image", items.len() + 1)
-            } else {
-                format!("image {} has no marker", markers + 1)
-            };
-            return Err(Error::new(
-                ErrorKind::Placeholders,
-                format!(
-                    "the prompt has {} `{}` for {}: {which}",
-                    plural(markers, "marker"),
-                    marker.text,
-                    plural(items.len(), "image")
-                ),
-            ));
+        if found.markers != items.len() {
+            return Err(self.mismatch(marker, &found, &strips, raw));
         }
-        Ok(prompt)
+        if raw && let Some(id) = found.stray.iter().find(|id| self.media.contains(id)) {
+            let text = self.tokenizer.id_to_token(*id).unwrap_or_default();
+            let message = format!("the prompt has `{text}`, for which no media item can be given");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(found.prompt)
+    }
+
+    fn mismatch(
+        &self,
+        marker: &Marker,
+        found: &Expanded,
+        strips: &[Strip<'_>],
+        raw: bool,
+    ) -> Error {
+        let (markers, items) = (found.markers, strips.len());
+        let plural = |count: usize, word: &str| {
+            format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+        };
+        let which = if markers > items {
+            format!("marker {} has no image", items + 1)
+        } else {
+            format!("image {} has no marker", markers + 1)
+        };
+        let already = match found.already {
+            0 => String::new(),
+            count => format!(" ({count} expanded already)"),
+        };
+        let message = format!(
+            "the prompt has {} `{}`{already} for {}: {which}",
+            plural(markers, "marker"),
+            marker.text,
+            plural(items, "image")
+        );
+        let error = Error::new(ErrorKind::Placeholders, message);
+        match strips.get(found.prompt.spans.len().saturating_sub(1)) {
+            Some(strip) if raw && markers > items && strip.slots.len() > 1 => error.with_hint(format!(
+                "image {} takes {} tokens; only a strip of exactly these counts as expanded already",
+                found.prompt.spans.len().max(1),
+                strip.slots.len()
+            )),
+            // only a template can have lost or doubled a marker here
+            _ if !raw && self.template.is_some() => {
+                error.with_hint("the chat template does not write one marker for each image")
+            }
+            _ => error,
+        }
     }
 
     /// The ids of one strip, and which of them are encoder rows.
-    fn slots(&self, marker: &Marker, media: &MediaPlan, layout: &Layout) -> Result<Vec<(u32, bool)>> {
+    fn slots(marker: &Marker, media: &MediaPlan, layout: &Layout) -> Result<Vec<(u32, bool)>> {
         let failed = |message: String| Error::new(ErrorKind::Descriptor, message);
         let mut slots = Vec::new();
         for slot in media.expand(layout).map_err(|error| failed(error.message))? {
@@ -251,12 +290,14 @@ impl PromptMaker {
                 Slot::Vector(_) => slots.push((marker.fill, false)),
                 Slot::Token(name) => {
                     let found = marker.tokens.iter().find(|(token, _)| *token == name);
-                    let (_, id) = found.ok_or_else(|| failed(format!("there is no token `{name}`")))?;
+                    let (_, id) =
+                        found.ok_or_else(|| failed(format!("there is no token `{name}`")))?;
                     slots.push((*id, false));
                 }
                 Slot::Literal(name) => {
                     let found = marker.literals.iter().find(|(literal, _)| *literal == name);
-                    let (_, ids) = found.ok_or_else(|| failed(format!("there is no literal `{name}`")))?;
+                    let (_, ids) =
+                        found.ok_or_else(|| failed(format!("there is no literal `{name}`")))?;
                     slots.extend(ids.iter().map(|id| (*id, false)));
                 }
             }
@@ -265,9 +306,64 @@ impl PromptMaker {
     }
 }
 
+/// One item with the ids of its strip, and which of them are encoder rows.
+struct Strip<'a> {
+    item: &'a Item,
+    slots: Vec<(u32, bool)>,
+}
+
+/// What became of a tokenised prompt.
+struct Expanded {
+    prompt: Prompt,
+    /// Markers and strips seen, whether or not there was an item for them.
+    markers: usize,
+    /// How many of them stood there expanded.
+    already: usize,
+    /// The ids outside strips.
+    stray: Vec<u32>,
+}
+
+/// Puts the strips in place of the markers in order. With `lenient`, a strip that stands there already counts as one
+/// marker.
+fn put_strips(ids: &[u32], marker: u32, strips: &[Strip<'_>], lenient: bool) -> Expanded {
+    let prompt = Prompt { ids: Vec::with_capacity(ids.len()), spans: Vec::new() };
+    let mut expanded = Expanded { prompt, markers: 0, already: 0, stray: Vec::new() };
+    let mut rest = ids;
+    while let Some((&first, after)) = rest.split_first() {
+        let strip = strips.get(expanded.prompt.spans.len());
+        let length = strip.map_or(0, |strip| strip.slots.len());
+        let stands = |strip: &Strip<'_>| {
+            rest.get(..length)
+                .is_some_and(|found| found.iter().eq(strip.slots.iter().map(|(id, _)| id)))
+        };
+        if lenient && length > 1 && strip.is_some_and(stands) {
+            rest = rest.get(length..).unwrap_or_default();
+            expanded.already += 1;
+        } else {
+            rest = after;
+            if first != marker {
+                expanded.prompt.ids.push(first);
+                expanded.stray.push(first);
+                continue;
+            }
+        }
+        expanded.markers += 1;
+        match strip {
+            Some(strip) => push_span(&mut expanded.prompt, strip.item, &strip.slots),
+            None => expanded.prompt.ids.push(first),
+        }
+    }
+    expanded
+}
+
 fn push_span(prompt: &mut Prompt, item: &Item, slots: &[(u32, bool)]) {
     let start = prompt.ids.len();
-    let rows = slots.iter().enumerate().filter(|(_, (_, row))| *row).map(|(index, _)| start + index).collect();
+    let rows = slots
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, row))| *row)
+        .map(|(index, _)| start + index)
+        .collect();
     prompt.ids.extend(slots.iter().map(|(id, _)| *id));
     prompt.spans.push(Span {
         item: prompt.spans.len(),

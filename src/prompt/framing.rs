@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::checkpoint::tokenizer::{Tokenizer, TokenizerFiles};
+use crate::checkpoint::tokenizer::{Pipeline, Sentinels, TokenizerFiles, count_tokens};
 use crate::descriptor::Descriptor;
 use crate::plan::{Framing, MediaPlan};
 use crate::prompt::message::{Content, Message};
@@ -22,10 +22,11 @@ pub fn literal_tokens(folder: &Path, text: &str) -> (u64, bool) {
         return (1, true);
     }
     if folder.join("tokenizer.json").is_file()
-        && let Ok(tokenizer) = Tokenizer::load(folder, &[])
-        && let Ok(ids) = tokenizer.encode(text, false)
+        && let Ok(counts) =
+            count_tokens(folder, &Sentinels::default(), Pipeline::Stored, &[(text, false)])
+        && let [count] = counts[..]
     {
-        return (ids.len() as u64, true);
+        return (count as u64, true);
     }
     (text.len() as u64, false)
 }
@@ -44,7 +45,8 @@ pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Fra
     if let Some(tokens) = measured(descriptor, folder) {
         return Framing { tokens, exact: true };
     }
-    let bytes: usize = frame.literals.iter().filter_map(|name| media.literals.get(name)).map(String::len).sum();
+    let bytes: usize =
+        frame.literals.iter().filter_map(|name| media.literals.get(name)).map(String::len).sum();
     Framing { tokens: named + bytes as u64 + frame.seam, exact: false }
 }
 
@@ -56,21 +58,25 @@ fn measured(descriptor: &Descriptor, folder: &Path) -> Option<u64> {
     }
     let template = ChatTemplate::find(folder).ok()??;
     let files = TokenizerFiles::read(folder).ok()?;
-    let tokenizer = Tokenizer::load(folder, std::slice::from_ref(marker)).ok()?;
+    let sentinels = Sentinels::new(std::slice::from_ref(marker)).ok()?;
     let special = files.special_tokens();
     let bos = files.special("bos_token");
-    let count = |content: Vec<Content>| {
-        let messages = [Message::new("user", content)];
-        let text = render_marked(&template, &messages, true, &special, tokenizer.sentinels()).ok()?;
-        let ids = tokenizer.encode(&text, adds_special_tokens(&text, bos.as_deref())).ok()?;
-        Some(ids.len() as u64)
-    };
-    let mut most = None;
+    let mut prompts = Vec::new();
     for probe in PROBES {
         let text = Content::Text(probe.to_owned());
-        let with = count(vec![Content::Image, text.clone()])?;
-        let without = count(vec![text])?;
-        most = most.max(Some(with.saturating_sub(without).saturating_sub(1)));
+        for content in [vec![Content::Image, text.clone()], vec![text]] {
+            let messages = [Message::new("user", content)];
+            prompts.push(render_marked(&template, &messages, true, &special, &sentinels).ok()?);
+        }
     }
-    most
+    let texts: Vec<_> = prompts
+        .iter()
+        .map(|prompt| (prompt.as_str(), adds_special_tokens(prompt, bos.as_deref())))
+        .collect();
+    let counts = count_tokens(folder, &sentinels, Pipeline::Stored, &texts).ok()?;
+    let framings = counts.chunks_exact(2).filter_map(|pair| match pair {
+        [with, without] => Some(with.saturating_sub(*without).saturating_sub(1) as u64),
+        _ => None,
+    });
+    framings.max()
 }

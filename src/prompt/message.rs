@@ -120,12 +120,17 @@ impl Conversation {
     ///
     /// [`ErrorKind::Usage`] naming the message and key, [`ErrorKind::Unsupported`] for a video.
     pub fn from_json(text: &str) -> Result<Self> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text); // some editors put one in front
         let json: Value = serde_json::from_str(text).map_err(|error| {
             Error::new(ErrorKind::Usage, "the messages are not well-formed JSON").with_source(error)
         })?;
         let Value::Array(list) = json else {
-            return Err(wrong("the messages", "a list of messages", &json));
+            let message = format!("expected a list of messages, found {}", kind_of(&json));
+            return Err(Error::new(ErrorKind::Usage, message));
         };
+        if list.is_empty() {
+            return Err(Error::new(ErrorKind::Usage, "there are no messages"));
+        }
         let mut conversation = Self::default();
         for (index, message) in list.into_iter().enumerate() {
             let at = format!("messages[{index}]");
@@ -241,15 +246,19 @@ fn file_reference(
     Ok(file)
 }
 
-fn wrong(at: &str, expected: &str, found: &Value) -> Error {
-    let found = match found {
+fn kind_of(value: &Value) -> &'static str {
+    match value {
         Value::Null => "nothing",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a text",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
-    };
+    }
+}
+
+fn wrong(at: &str, expected: &str, found: &Value) -> Error {
+    let found = kind_of(found);
     Error::new(ErrorKind::Usage, format!("expected `{at}` to be {expected}, found {found}"))
 }
 
@@ -304,10 +313,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_place() {
         let message = |json: &str| Conversation::from_json(json).unwrap_err().message().to_string();
-        assert_eq!(
-            message("{}"),
-            "expected `the messages` to be a list of messages, found an object"
-        );
+        assert_eq!(message("{}"), "expected a list of messages, found an object");
         assert_eq!(
             message(r#"[{"content": ""}]"#),
             "expected `messages[0].role` to be a text, found nothing"

@@ -13,8 +13,10 @@ pub fn place_media(prompt: &str, images: usize, clips: usize) -> Result<Vec<Cont
     let mut text = String::new();
     let mut rest = prompt;
     while let Some(character) = rest.chars().next() {
-        let literal = ["{{image}}", "{{audio}}"].into_iter().find(|literal| rest.starts_with(literal));
-        let placeholder = ["{image}", "{audio}"].into_iter().find(|placeholder| rest.starts_with(placeholder));
+        let literal =
+            ["{{image}}", "{{audio}}"].into_iter().find(|literal| rest.starts_with(literal));
+        let placeholder =
+            ["{image}", "{audio}"].into_iter().find(|placeholder| rest.starts_with(placeholder));
         let length = match (literal, placeholder) {
             (Some(literal), _) => {
                 text.push_str(&literal[1..literal.len() - 1]);
@@ -38,7 +40,8 @@ pub fn place_media(prompt: &str, images: usize, clips: usize) -> Result<Vec<Cont
         parts.push(Content::Text(text));
     }
     let count = |kind: &Content| parts.iter().filter(|part| *part == kind).count();
-    let placed = [(count(&Content::Image), images, "image"), (count(&Content::Audio), clips, "audio")];
+    let placed =
+        [(count(&Content::Image), images, "image"), (count(&Content::Audio), clips, "audio")];
     if placed.iter().all(|(count, ..)| *count == 0) {
         let mut all = vec![Content::Image; images];
         all.extend(vec![Content::Audio; clips]);
@@ -49,9 +52,13 @@ pub fn place_media(prompt: &str, images: usize, clips: usize) -> Result<Vec<Cont
         if count != items {
             return Err(Error::new(
                 ErrorKind::Placeholders,
-                format!("the prompt places `{{{kind}}}` {count} times, but {items} of `--{kind}` are given"),
+                format!(
+                    "the prompt places {count} of `{{{kind}}}`, but {items} of `--{kind}` are given"
+                ),
             )
-            .with_hint(format!("place all items or none; `{{{{{kind}}}}}` stands for the word itself")));
+            .with_hint(format!(
+                "place all items or none; `{{{{{kind}}}}}` stands for the word itself"
+            )));
         }
     }
     Ok(parts)
@@ -67,7 +74,10 @@ mod tests {
 
     #[test]
     fn items_go_first_or_where_they_are_placed() {
-        assert_eq!(place_media("what?", 2, 0).unwrap(), [Content::Image, Content::Image, text("what?")]);
+        assert_eq!(
+            place_media("what?", 2, 0).unwrap(),
+            [Content::Image, Content::Image, text("what?")]
+        );
         assert_eq!(
             place_media("a {image} b{image}", 2, 0).unwrap(),
             [text("a "), Content::Image, text(" b"), Content::Image]

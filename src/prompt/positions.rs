@@ -21,7 +21,12 @@ pub struct Positions {
 /// Three axes follow `Qwen2VLModel.get_rope_index`: text runs advance all axes alike from the cursor; the rows of an
 /// item stand at the cursor on the first axis and at cursor + row, cursor + column on the others; then the cursor moves
 /// on by `advance`. Decoding continues at the cursor, which is one beyond the largest position.
-pub fn positions(rule: &PositionRule, values: &Values, length: usize, spans: &[Span]) -> Result<Positions> {
+pub fn positions(
+    rule: &PositionRule,
+    values: &Values,
+    length: usize,
+    spans: &[Span],
+) -> Result<Positions> {
     let (start, advance) = match rule {
         PositionRule::Sequential { start } => {
             let tokens = (0..length as i64).map(|index| [start + index; 3]).collect();
@@ -44,7 +49,9 @@ pub fn positions(rule: &PositionRule, values: &Values, length: usize, spans: &[S
         if !contiguous || usize::try_from(rows * cols).ok() != Some(count) {
             return Err(Error::new(
                 ErrorKind::Placeholders,
-                format!("an item of {rows}x{cols} cells has {count} rows in the prompt; three position axes need one run of them"),
+                format!(
+                    "an item of {rows}x{cols} cells has {count} rows in the prompt; three position axes need one run of them"
+                ),
             ));
         }
         for row in 0..rows {
@@ -94,7 +101,8 @@ mod tests {
 
     #[test]
     fn one_axis_counts_from_its_start() {
-        let found = positions(&PositionRule::Sequential { start: 1 }, &Values::default(), 3, &[]).unwrap();
+        let found =
+            positions(&PositionRule::Sequential { start: 1 }, &Values::default(), 3, &[]).unwrap();
         assert_eq!(found.tokens, [[1; 3], [2; 3], [3; 3]]);
         assert_eq!(found.next, 4);
     }

@@ -63,7 +63,9 @@ impl Cpu {
                 return Err(Error::new(ErrorKind::Usage, "the number of threads must not be `0`"));
             }
             Some(threads) if threads > MOST_THREADS => {
-                let message = format!("the number of threads must be at most {MOST_THREADS}, not `{threads}`");
+                let message = format!(
+                    "the number of threads must be at most {MOST_THREADS}, not `{threads}`"
+                );
                 return Err(Error::new(ErrorKind::Usage, message));
             }
             Some(threads) => threads,
