@@ -22,7 +22,7 @@ use crate::media::{
 use crate::plan::graph::GraphPlan;
 use crate::plan::tensors::{Component, TensorSpec, tensors};
 use crate::plan::{MediaPlan, Plan};
-use crate::problem::{Problem, Problems};
+use crate::problem::{Level, Problem, Problems};
 use crate::prompt::{Item, Positions, Prompt, PromptMaker, Request, positions};
 use crate::tensor::HostTensor;
 
@@ -113,7 +113,8 @@ impl<B: Backend> Model<B> {
     /// # Errors
     /// [`ErrorKind::NoNumber`] for config values, [`ErrorKind::Weights`] for weights, [`ErrorKind::Unsupported`] for
     /// quantised ones, [`ErrorKind::Tokenizer`] for the tokenizer.
-    pub fn load(plan: Plan, checkpoint: &Checkpoint, backend: B) -> Result<Self> {
+    pub fn load(plan: &Plan, backend: B) -> Result<Self> {
+        let checkpoint = &Checkpoint::open(&plan.folder)?;
         if let Some(method) = checkpoint.quantisation() {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -130,12 +131,16 @@ impl<B: Backend> Model<B> {
         if unmet.has_errors() {
             return Err(config_error(&unmet));
         }
+        // quickly read, so what is wrong there is said before the weights are looked at
+        let maker = PromptMaker::open(plan)?;
+        let ending = ending_tokens(checkpoint)?;
+        agreed_marker(plan, checkpoint)?;
         let weights = Weights::open(checkpoint.folder())?;
         let specs = tensors(&graph);
         let TensorMatch { root, problems, .. } =
             match_tensors(&plan.descriptor, &specs, weights.listing());
         if problems.has_errors() {
-            let count = problems.len();
+            let count = problems.iter().filter(|problem| problem.level == Level::Error).count();
             let what =
                 if count == 1 { "a problem".to_owned() } else { format!("{count} problems") };
             return Err(Error::new(
@@ -152,11 +157,8 @@ impl<B: Backend> Model<B> {
             .map(|encoder| Encoder::load(&backend, &source, encoder))
             .transpose()?;
         let decoder = Decoder::load(&backend, &source, &graph.decoder)?;
-        let maker = PromptMaker::open(&plan)?;
-        let ending = ending_tokens(checkpoint)?;
-        agreed_marker(&plan, checkpoint)?;
         let notes = weights.problems().clone();
-        Ok(Self { plan, graph, backend, encoder, decoder, maker, ending, notes })
+        Ok(Self { plan: plan.clone(), graph, backend, encoder, decoder, maker, ending, notes })
     }
 
     /// The plan.
@@ -340,11 +342,18 @@ fn ending_tokens(checkpoint: &Checkpoint) -> Result<Vec<u32>> {
         .or_else(|| config.get("eos_token_id"))
         .or_else(|| config.get("text_config.eos_token_id"));
     Ok(match found {
-        Some(serde_json::Value::Array(ids)) => {
-            ids.iter().filter_map(|id| u32::try_from(id.as_u64()?).ok()).collect()
-        }
-        Some(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()).into_iter().collect(),
+        Some(serde_json::Value::Array(ids)) => ids.iter().map(token_id).collect::<Result<_>>()?,
+        Some(id) => vec![token_id(id)?],
         None => Vec::new(),
+    })
+}
+
+fn token_id(value: &serde_json::Value) -> Result<u32> {
+    value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {
+        Error::new(
+            ErrorKind::Checkpoint,
+            format!("`eos_token_id` holds `{value}`, which is not a token id"),
+        )
     })
 }
 

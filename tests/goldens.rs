@@ -43,7 +43,7 @@ fn load(folder: &Path, threads: usize) -> Model<Cpu> {
     let checkpoint = Checkpoint::open(folder).unwrap();
     let raw = checkpoint.find_family().unwrap();
     let plan = Plan::resolve(&raw, &checkpoint).unwrap();
-    Model::load(plan, &checkpoint, Cpu::new(Some(threads)).unwrap())
+    Model::load(&plan, Cpu::new(Some(threads)).unwrap())
         .unwrap_or_else(|error| panic!("{error}\n{}", error.problems()))
 }
 

@@ -358,7 +358,7 @@ fn a_trace_is_a_safetensors_file() {
         .say("trace llava hi --out no/t.safetensors")
         .say("trace llava hi --out qwen2vl")
         .say("trace llava hi --out llava/model.safetensors")
-        .say("trace llava hi --out qwen2vl/../llava/new.safetensors")
+        .say("trace llava hi --out qwen2vl/../llava/config.json")
         .say("trace llava hi")
         .say("run llava hi -n 2");
     assert_session!("run_trace", session);
@@ -447,8 +447,9 @@ fn a_prompt_of_a_megabyte_is_tokenised() {
         {
             let text = Content::Text(piece.repeat((1 << 20) / piece.len()));
             let messages = [Message::new("user", vec![Content::Image, text])];
-            let prompt =
-                maker.make(Request::Messages(&messages), &[item.clone()], Some(media)).unwrap();
+            let prompt = maker
+                .make(Request::Messages(&messages), std::slice::from_ref(&item), Some(media))
+                .unwrap();
             assert_eq!(prompt.spans.len(), 1);
             assert!(prompt.ids.len() > 10_000, "{family} {piece:?}: {} tokens", prompt.ids.len());
         }

@@ -28,7 +28,7 @@ pub(super) fn run(command: &CountCommand) -> Result<Status> {
     ];
     let mut sum = 0_u64;
     for (source, size) in &pictures {
-        match plan.count(*size) {
+        match plan.count(size) {
             Ok(count) => {
                 items.push(document(source, *size, &count));
                 rows.push(row(source, *size, &count));

@@ -70,8 +70,7 @@ pub(super) fn prepare(input: &Input) -> Result<Ready> {
     });
     progress.set_message("loading weights");
     let loaded = pictures.and_then(|pictures| {
-        let model =
-            Timings::measure(&mut timings.load, || Model::load(plan, &checkpoint, backend))?;
+        let model = Timings::measure(&mut timings.load, || Model::load(&plan, backend))?;
         Ok((model, pictures))
     });
     progress.finish_and_clear();

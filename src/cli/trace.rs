@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use vlm_spec::checkpoint::weights::Listing;
 use vlm_spec::error::{Error, ErrorKind, Result};
 use vlm_spec::model::{Trace, TraceTensor, write_trace};
 
@@ -62,10 +63,15 @@ fn admit(out: &Path, checkpoint: &Path) -> Result<()> {
     let place = place.as_deref().map_or(folder, folder_of).canonicalize();
     if let (Ok(folder), Ok(checkpoint)) = (place, checkpoint.canonicalize())
         && folder == checkpoint
+        && let Some(file) = out.file_name().and_then(|name| name.to_str())
     {
-        return failed(format!(
-            "`{name}` lies in the checkpoint, where it would be taken for weights"
-        ));
+        let weights = Listing::open(&checkpoint).ok().flatten().unwrap_or_default();
+        let stored = weights.tensors.values().any(|tensor| tensor.file.as_deref() == Some(file));
+        if stored || file.starts_with("model") || !file.ends_with(".safetensors") {
+            return failed(format!(
+                "`{name}` is one of the checkpoint's own files, or looks like one"
+            ));
+        }
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! Transformer stacks: norm, attention, mlp and the tensor names of one block.
 
 use indexmap::IndexMap;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
+use serde_json::{Map, json};
 
 use super::slot::{Choice, Count, Flag, Member, Number};
 use crate::backend::{Activation, NormKind, Pairing};
@@ -99,6 +100,7 @@ pub struct Attention {
     #[serde(default)]
     pub fused: bool,
     /// The rotary embedding, by its name in `[rope]`; left out, none.
+    #[schemars(extend("x-reads" = "rope"))]
     pub rope: Option<String>,
     /// Who sees whom.
     pub mask: Choice<MaskRule>,
@@ -123,6 +125,7 @@ pub enum Biases {
 /// One projection of an attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(extend("x-kind" = "projection"))]
 pub enum Projection {
     /// Queries.
     Q,
@@ -183,12 +186,41 @@ pub struct Stack {
     pub mlp: Mlp,
     /// Tensor names by slot, relative to `block`, which holds `{i}`: `norm1`, `norm2`, `q`, `k`, `v` (or `qkv`), `o`,
     /// `gate`, `up`, `down`. `.weight` and `.bias` are appended.
+    #[schemars(schema_with = "slot_names")]
     pub names: IndexMap<String, String>,
+}
+
+/// The tensor slots of a block: name and meaning.
+pub const TENSOR_SLOTS: [(&str, &str); 11] = [
+    ("block", "The prefix of block `{i}`, below the component's root."),
+    ("norm1", "The norm of the attention."),
+    ("norm2", "The norm of the mlp."),
+    ("q", "The query projection."),
+    ("k", "The key projection."),
+    ("v", "The value projection."),
+    ("qkv", "Query, key and value as rows of one tensor."),
+    ("o", "The output projection of the attention."),
+    ("gate", "The gate projection of a gated mlp."),
+    ("up", "The first projection of the mlp."),
+    ("down", "The second projection of the mlp."),
+];
+
+fn slot_names(_: &mut SchemaGenerator) -> Schema {
+    let slot = |(name, meaning): &(&str, &str)| {
+        let mut schema = json!({ "type": "string", "description": meaning });
+        if *name == "block" {
+            schema["x-reads"] = "block".into();
+        }
+        ((*name).to_owned(), schema)
+    };
+    let properties: Map<_, _> = TENSOR_SLOTS.iter().map(slot).collect();
+    json_schema!({ "type": "object", "additionalProperties": false, "properties": properties, "required": ["block"] })
 }
 
 /// What one rotary axis counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(extend("x-kind" = "axis"))]
 pub enum RopeAxis {
     /// The position in the sequence (or the first of several position axes).
     Time,
@@ -233,5 +265,6 @@ pub struct Rope {
     /// Which elements form a pair.
     pub pairing: Choice<Pairing>,
     /// One ladder shared by the axes, cut into consecutive sections of these many frequencies, one per axis.
+    #[schemars(extend("x-reads" = "value"))]
     pub sections: Option<String>,
 }

@@ -5,6 +5,7 @@
 //!
 //! * `/` truncates toward zero. It is accepted only where the numerator holds no `-`; elsewhere write `div_floor(a, b)`.
 //! * An integer literal that does not fit 64 bits silently becomes a float. Floats are refused.
+//! * `//` and `/*` begin comments: `rows // 2` would be `rows`. They are refused.
 //! * `^`, assignment, chains and the evaluator's own functions would all parse. They are refused.
 //! * The parser recurses: text is limited to [`LENGTH_LIMIT`] bytes and [`NESTING_LIMIT`] open parentheses first.
 
@@ -16,12 +17,8 @@ use evalexpr::{
     HashMapContext, Node, Operator, Value, build_operator_tree,
 };
 
-/// The longest expression, in bytes.
-pub const LENGTH_LIMIT: usize = 1024;
-/// The deepest nesting of parentheses and prefix operators.
-pub const NESTING_LIMIT: usize = 32;
-/// The functions an expression may call.
-pub const FUNCTIONS: [&str; 6] = ["min", "max", "div_floor", "div_ceil", "isqrt", "len"];
+use super::grammar;
+pub use super::grammar::{FUNCTIONS, Kind, LENGTH_LIMIT, NESTING_LIMIT};
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,11 +54,6 @@ impl ExpressionError {
     fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None }
     }
-
-    fn hint(mut self, hint: &str) -> Self {
-        self.hint = Some(hint.to_owned());
-        self
-    }
 }
 
 /// A parsed expression.
@@ -70,26 +62,22 @@ pub struct Expression {
     text: String,
     tree: Node,
     names: Vec<String>,
+    kind: Kind,
 }
 
 impl Expression {
     /// Parses `text` and refuses everything that the module does not allow.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
-        if text.len() > LENGTH_LIMIT {
-            return Err(ExpressionError::new(format!(
-                "expression is longer than {LENGTH_LIMIT} bytes"
-            )));
-        }
-        if text.trim().is_empty() {
-            return Err(ExpressionError::new("expression is empty"));
-        }
-        guard_nesting(text)?;
-        let tree = build_operator_tree(text).map_err(|error| {
-            ExpressionError::new(format!("`{text}` is not an expression: {error}"))
-        })?;
+        grammar::guard(text)?;
+        let tree = build_operator_tree(text).map_err(|error| grammar::syntax(text, &error))?;
         let mut names = Vec::new();
-        inspect(&tree, text, false, &mut names)?;
-        Ok(Self { text: text.to_owned(), tree, names })
+        let kind = grammar::inspect(&tree, text, &mut names)?;
+        Ok(Self { text: text.to_owned(), tree, names, kind })
+    }
+
+    /// What it gives, as far as its form tells.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The text as written.
@@ -193,109 +181,6 @@ fn reason(error: &EvalexprError) -> String {
         EvalexprError::CustomMessage(message) => message.clone(),
         other => format!("fails: {other}"),
     }
-}
-
-fn guard_nesting(text: &str) -> Result<(), ExpressionError> {
-    let (mut depth, mut prefixes) = (0_usize, 0_usize);
-    for character in text.chars() {
-        match character {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        prefixes = match character {
-            '-' | '!' => prefixes + 1,
-            ' ' => prefixes,
-            _ => 0,
-        };
-        if depth > NESTING_LIMIT || prefixes > NESTING_LIMIT {
-            return Err(ExpressionError::new(format!(
-                "expression is nested deeper than {NESTING_LIMIT}"
-            )));
-        }
-    }
-    let terms = text.chars().filter(|character| "+-*/%=<>&|!".contains(*character)).count();
-    if terms > 4 * NESTING_LIMIT {
-        return Err(ExpressionError::new(format!(
-            "expression has more than {} operators",
-            4 * NESTING_LIMIT
-        )));
-    }
-    Ok(())
-}
-
-fn inspect(
-    node: &Node,
-    text: &str,
-    arguments: bool,
-    names: &mut Vec<String>,
-) -> Result<(), ExpressionError> {
-    let refuse = |what: &str| ExpressionError::new(format!("`{text}` {what}"));
-    let mut children_are_arguments = false;
-    match node.operator() {
-        Operator::RootNode => {
-            children_are_arguments = arguments;
-            if node.children().len() != 1 {
-                return Err(refuse("has an empty part"));
-            }
-        }
-        Operator::Add
-        | Operator::Sub
-        | Operator::Neg
-        | Operator::Mul
-        | Operator::Mod
-        | Operator::Eq
-        | Operator::Neq
-        | Operator::Gt
-        | Operator::Lt
-        | Operator::Geq
-        | Operator::Leq
-        | Operator::And
-        | Operator::Or
-        | Operator::Not => {}
-        Operator::Div => {
-            if node.children().first().is_some_and(subtracts) {
-                return Err(refuse("divides a difference with `/`, which truncates toward zero")
-                    .hint("write `div_floor(a, b)` or `div_ceil(a, b)`"));
-            }
-        }
-        Operator::Tuple if arguments => {}
-        Operator::Tuple => return Err(refuse("has a `,` outside a call")),
-        Operator::Const { value: Value::Int(_) | Value::Boolean(_) } => {}
-        Operator::Const { value: Value::Float(_) } => {
-            return Err(refuse("holds a number that is not a 64-bit integer"));
-        }
-        Operator::Const { .. } => return Err(refuse("holds a constant that is not an integer")),
-        Operator::VariableIdentifierRead { identifier } => {
-            if !names.contains(identifier) {
-                names.push(identifier.clone());
-            }
-        }
-        Operator::FunctionIdentifier { identifier } => {
-            if !FUNCTIONS.contains(&identifier.as_str()) {
-                return Err(refuse(&format!("calls `{identifier}`, which is not a function here"))
-                    .hint(&format!("the functions are `{}`", FUNCTIONS.join("`, `"))));
-            }
-            children_are_arguments = true;
-        }
-        _ => {
-            return Err(refuse("uses an operator that is not allowed")
-                .hint("use + - * / %, comparisons, && || !"));
-        }
-    }
-    for child in node.children() {
-        inspect(child, text, children_are_arguments, names)?;
-    }
-    Ok(())
-}
-
-fn subtracts(node: &Node) -> bool {
-    let subtracts_itself = match node.operator() {
-        Operator::Sub | Operator::Neg => true,
-        Operator::Const { value: Value::Int(number) } => *number < 0,
-        _ => false,
-    };
-    subtracts_itself || node.children().iter().any(subtracts)
 }
 
 fn add_functions(context: &mut HashMapContext) -> Result<(), EvalexprError> {
@@ -517,6 +402,19 @@ mod tests {
             "div_floor(1)",
             "rows == 3",
             "shl(1, 64)",
+            "rows // 2",
+            "rows /* 2 */",
+            "rows +",
+            "* rows",
+            "rows cols",
+            "min rows",
+            "isqrt(1, 2)",
+            "rows < cols < 3",
+            "!1",
+            "min(true)",
+            "[rows]",
+            "rows..cols",
+            "1_000",
         ];
         for text in refused {
             assert!(integer(text).is_err(), "{text} gave {:?}", integer(text));

@@ -1,7 +1,7 @@
 //! The types of a family file. Their field documentation becomes `schema/family.schema.json`.
 
 use indexmap::IndexMap;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::block::{Norm, Rope, Stack};
@@ -28,6 +28,7 @@ pub struct Family {
     pub image: Option<Media>,
     /// The expressions that state how many tokens one item costs at most, over the layout and config values.
     #[serde(default)]
+    #[schemars(schema_with = "floors")]
     pub floor: IndexMap<String, String>,
     /// Transformer stacks by name.
     #[serde(default)]
@@ -43,6 +44,7 @@ pub struct Family {
     pub tensors: Tensors,
     /// Conditions that must hold of a checkpoint, by the sentence that `check` prints when one does not.
     #[serde(default)]
+    #[schemars(schema_with = "requirements")]
     pub require: IndexMap<String, String>,
     /// Checkpoints with known floors; tests hold them.
     #[serde(default)]
@@ -78,6 +80,7 @@ pub struct Token {
 #[serde(deny_unknown_fields)]
 pub struct Prompt {
     /// `{media}` stands for all markers, `{text}` for the prompt.
+    #[schemars(extend("x-reads" = "prompt"))]
     pub raw: String,
 }
 
@@ -88,6 +91,7 @@ pub struct Decoder {
     /// Token embeddings.
     pub embed: Embedding,
     /// The stack, by its name in `[stacks]`.
+    #[schemars(extend("x-reads" = "stack"))]
     pub stack: String,
     /// The norm after the last block.
     pub leave: Norm,
@@ -120,6 +124,7 @@ pub struct Head {
 /// How positions are counted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(extend("x-kind" = "position rule"))]
 pub enum Positions {
     /// One axis: 0, 1, 2, …
     Sequential {
@@ -131,9 +136,13 @@ pub enum Positions {
     /// column on the others; afterwards counting goes on beyond the largest.
     Mrope {
         /// How far an item moves the cursor, over its layout.
+        #[schemars(extend("x-layout" = true))]
         advance: Count,
     },
 }
+
+/// What a pattern of `[tensors] ignore` may name before a `:`.
+pub const COMPONENTS: [&str; 4] = ["tower", "connector", "decoder", "head"];
 
 /// Where tensors are found.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -145,12 +154,14 @@ pub struct Tensors {
     /// Patterns of stored tensors that nothing reads, below a root (`tower:post_layernorm.*`) or absolute. `*` stands for
     /// any text.
     #[serde(default)]
+    #[schemars(extend("x-reads" = "pattern"))]
     pub ignore: Vec<String>,
 }
 
 /// One complete set of name prefixes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "TensorRoot")]
 pub struct Root {
     /// Of the image tower.
     pub tower: Option<String>,
@@ -169,5 +180,34 @@ pub struct Example {
     /// The checkpoint's published name.
     pub checkpoint: String,
     /// The expansion part of the floor, by modality.
+    #[schemars(schema_with = "known_floors")]
     pub floor: IndexMap<String, i64>,
+}
+
+fn floors(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "image": {
+                "type": "string",
+                "x-reads": "floor",
+                "description": "Tokens in place of one image's marker: the length of `image.strip`, stated as a formula."
+            }
+        }
+    })
+}
+
+fn known_floors(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "image": { "type": "integer", "minimum": 1, "description": "Tokens in place of one image's marker." }
+        }
+    })
+}
+
+fn requirements(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "additionalProperties": { "type": "string", "x-reads": "requirement" } })
 }

@@ -23,11 +23,14 @@ impl Member for Filter {
 #[serde(deny_unknown_fields)]
 pub struct Media {
     /// The token that stands for one item in a rendered prompt, by its name in `[tokens]`.
+    #[schemars(extend("x-reads" = "token"))]
     pub marker: String,
     /// The token under an item's encoder rows; left out, the marker.
+    #[schemars(extend("x-reads" = "token"))]
     pub fill: Option<String>,
     /// What the chat template puts around the marker: `<token>`, `"text"`, and `*` for the marker.
     #[serde(default = "bare_frame")]
+    #[schemars(extend("x-reads" = "frame"))]
     pub frame: String,
     /// Tokens that the texts of `frame` may add by splitting their neighbours; counted where the framing is not measured.
     #[serde(default)]
@@ -37,6 +40,7 @@ pub struct Media {
     /// From bytes to floats.
     pub pixels: Pixels,
     /// The token slots that one marker expands to.
+    #[schemars(extend("x-reads" = "strip"))]
     pub strip: String,
     /// Texts that a strip uses, by name.
     #[serde(default)]
@@ -49,6 +53,9 @@ pub struct Media {
     pub connector: Connector,
 }
 
+/// The names of a layout that strips, floors, requirements and position rules may read: what every resize policy returns.
+pub const LAYOUT_NAMES: [&str; 4] = ["rows", "cols", "width", "height"];
+
 fn bare_frame() -> String {
     "*".to_owned()
 }
@@ -56,6 +63,7 @@ fn bare_frame() -> String {
 /// A resize policy.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(extend("x-kind" = "resize kind"))]
 pub enum Resize {
     /// One fixed size: resize (shortest edge, or to a height and width), then cut or pad around the centre.
     Crop(CropParameters),
@@ -118,8 +126,10 @@ pub struct Pixels {
     /// Whether mean and deviation are applied.
     pub normalise: Flag,
     /// The mean per channel, by the name of a config value.
+    #[schemars(extend("x-reads" = "value"))]
     pub mean: String,
     /// The deviation per channel, by the name of a config value.
+    #[schemars(extend("x-reads" = "value"))]
     pub std: String,
 }
 
@@ -136,6 +146,7 @@ pub struct Tower {
     /// A norm before the first block.
     pub enter: Option<Norm>,
     /// The stack, by its name in `[stacks]`.
+    #[schemars(extend("x-reads" = "stack"))]
     pub stack: String,
 }
 
@@ -210,6 +221,7 @@ impl Member for Splice {
 /// One step of a connector.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(extend("x-kind" = "connector op"))]
 pub enum ConnectorOp {
     /// A linear map `[rows, in]` → `[rows, out]`; the tensor is `[out, in]`.
     Linear {

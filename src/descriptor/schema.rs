@@ -1,321 +1,287 @@
-//! The JSON Schema of a family file, and the check of a file against it.
+//! The JSON Schema of a family file, generated from the types of [`super::family`].
 //!
-//! The schema is generated from the types of [`super::family`]; editors read the committed copy, and this module reads it
-//! to report *all* structural problems of a file at once, each with its line. Only the constructs that the generator
-//! emits are interpreted.
+//! There are two forms of it. The *merged* form describes a complete family, after `extends` and `use`; the loader reads
+//! it to report all problems of a family at once. The *written* form describes a file as people write it: a part, or a
+//! family that refines another, may leave out any key of a table that merges, and it knows `extends`, `use` and the
+//! `[tower]` of a part. The written form is the committed one, for editors.
+//!
+//! Keys beginning with `x-` are notes of the types to the loader and are not published:
+//! `x-reads` says what kind of name or expression a string holds, `x-layout` that an expression may read the layout,
+//! `x-members` and `x-kind` list and name a closed set.
 
-use serde_json::{Map, Value};
+use std::sync::LazyLock;
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
 
 use super::family::Family;
-use super::library::nearest;
-use super::node::{Node, NodeValue};
-use crate::problem::{Problem, Problems};
+use super::part::Use;
 
-/// The schema of a family file.
+/// What the written form says about itself.
+const DESCRIPTION: &str = "A family file or a part of one, as written. Keys that the merged family requires may be left \
+                           out here, since `extends` and `use` can supply them; `spec check` reports what is missing.";
+
+static MERGED: LazyLock<Value> = LazyLock::new(|| {
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    generator.subschema_for::<Use>();
+    let mut schema = generator.into_root_schema_for::<Family>().to_value();
+    tidy(&mut schema);
+    schema
+});
+
+static WRITTEN: LazyLock<Value> = LazyLock::new(|| {
+    let mut schema = MERGED.clone();
+    relax(&mut schema);
+    schema
+});
+
+/// The schema of a family file as written, for editors: the committed `schema/family.schema.json`.
 pub fn family_schema() -> Value {
-    schemars::schema_for!(Family).to_value()
+    let mut schema = WRITTEN.clone();
+    publish(&mut schema);
+    if let Some(root) = schema.as_object_mut() {
+        root.insert("$schema".to_owned(), "http://json-schema.org/draft-07/schema#".into());
+        root.insert("description".to_owned(), DESCRIPTION.into());
+    }
+    schema
 }
 
-/// Checks a merged family against the schema and collects everything that does not fit.
-pub(super) fn validate(root: &Node, schema: &Value) -> Problems {
-    let mut validator = Validator { schema, problems: Problems::default() };
-    validator.check(root, schema, "");
-    validator.problems
+/// The schema of a merged family, with the notes.
+pub(super) fn merged() -> &'static Value {
+    &MERGED
 }
 
-struct Validator<'a> {
-    schema: &'a Value,
-    problems: Problems,
+/// The schema of a file as written, with the notes.
+pub(super) fn written() -> &'static Value {
+    &WRITTEN
 }
 
-impl<'a> Validator<'a> {
-    fn resolve(&self, schema: &'a Value) -> &'a Value {
-        let mut schema = schema;
-        while let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            let Some(target) = self.schema.pointer(reference.trim_start_matches('#')) else {
-                break;
-            };
-            schema = target;
+/// Takes out what TOML has no word for (`null`), and the marks of Rust documentation.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Object(object) => {
+            object.values_mut().for_each(tidy);
+            drop_null(object);
+            describe_tag(object);
+            if let Some(Value::String(text)) = object.get_mut("description") {
+                *text = plain_words(text);
+            }
         }
-        schema
+        _ => {}
     }
+}
 
-    fn check(&mut self, node: &Node, schema: &'a Value, path: &str) {
-        let schema = self.resolve(schema);
-        let Some(object) = schema.as_object() else { return };
-        if let Some(branches) = object.get("anyOf").and_then(Value::as_array) {
-            self.check_any(node, object, branches, path);
-            return;
+fn drop_null(object: &mut Map<String, Value>) {
+    if let Some(Value::Array(types)) = object.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            object.insert("type".to_owned(), only);
         }
-        if let Some(branches) = object.get("oneOf").and_then(Value::as_array) {
-            self.check_one(node, object, branches, path);
-            return;
+    }
+    let Some(Value::Array(branches)) = object.get_mut("anyOf") else { return };
+    branches.retain(|branch| branch.get("type").and_then(Value::as_str) != Some("null"));
+    if let [Value::Object(only)] = branches.as_slice() {
+        let only = only.clone();
+        object.shift_remove("anyOf");
+        for (key, value) in only {
+            object.entry(key).or_insert(value);
         }
-        if let Some(expected) = object.get("const") {
-            if node.to_json() != *expected {
-                self.refuse(node, path, &format!("`{}`", plain(expected)), None);
-            }
-            return;
+    }
+}
+
+/// Gives the key that chooses a member the member's description.
+fn describe_tag(object: &mut Map<String, Value>) {
+    let Some(description) = object.get("description").cloned() else { return };
+    let Some(Value::Object(properties)) = object.get_mut("properties") else { return };
+    for property in properties.values_mut().filter_map(Value::as_object_mut) {
+        if property.contains_key("const") {
+            property.entry("description").or_insert_with(|| description.clone());
         }
-        if let Some(allowed) = object.get("enum").and_then(Value::as_array) {
-            if !allowed.contains(&node.to_json()) {
-                let names: Vec<_> = allowed.iter().map(plain).collect();
-                self.refuse_member(node, path, &names);
-            }
-            return;
+    }
+}
+
+/// Lines joined to paragraphs, links turned into plain code.
+fn plain_words(text: &str) -> String {
+    let paragraphs: Vec<_> =
+        text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect();
+    paragraphs.join("\n\n").replace("[`", "`").replace("`]", "`")
+}
+
+/// From the merged to the written form.
+fn relax(schema: &mut Value) {
+    let mut tables = Vec::new();
+    merging(schema, schema, &mut tables);
+    let defs = schema.get_mut("$defs").and_then(Value::as_object_mut);
+    for (name, def) in defs.into_iter().flatten() {
+        if tables.contains(name) {
+            optional(def);
         }
-        if let Some(expected) = object.get("type")
-            && !has_type(node, expected)
+        if let ("Tower" | "Decoder", Some(Value::Object(properties))) =
+            (name.as_str(), def.get_mut("properties"))
         {
-            let title = object.get("title").and_then(Value::as_str);
-            self.refuse(node, path, title.unwrap_or(&type_words(expected)), None);
-            return;
-        }
-        match &node.value {
-            NodeValue::Table(_) => self.check_table(node, object, path),
-            NodeValue::Array(items) => {
-                if let Some(item_schema) = object.get("items") {
-                    for (index, item) in items.iter().enumerate() {
-                        self.check(item, item_schema, &join(path, &index.to_string()));
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn check_table(&mut self, node: &Node, schema: &'a Map<String, Value>, path: &str) {
-        let Some(table) = node.as_table() else { return };
-        let properties = schema.get("properties").and_then(Value::as_object);
-        let additional = schema.get("additionalProperties");
-        for (key, value) in table {
-            let path = join(path, key);
-            if let Some(property) = properties.and_then(|properties| properties.get(key)) {
-                self.check(value, property, &path);
-            } else if let Some(Value::Bool(false)) = additional {
-                let known: Vec<_> = properties
-                    .map(|map| map.keys().map(String::as_str).collect())
-                    .unwrap_or_default();
-                let mut problem =
-                    Problem::error("key-unknown", format!("there is no key `{key}` here"))
-                        .at(value.origin.place(&path))
-                        .expected_found(
-                            format!("one of `{}`", known.join("`, `")),
-                            format!("`{key}`"),
-                        );
-                if let Some(near) = nearest(key, known.iter().copied()) {
-                    problem = problem.with_hint(format!("did you mean `{near}`?"));
-                }
-                self.problems.push(problem);
-            } else if let Some(additional) = additional {
-                self.check(value, additional, &path);
-            }
-        }
-        for key in schema
-            .get("required")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-        {
-            if !table.contains_key(key) {
-                let what = properties
-                    .and_then(|properties| properties.get(key))
-                    .and_then(|property| property.get("description"))
-                    .and_then(Value::as_str)
-                    .map(|text| format!("`{key}`: {}", text.trim_end_matches('.')));
-                self.problems.push(
-                    Problem::error("key-missing", format!("key `{key}` is missing"))
-                        .at(node.origin.place(&join(path, key)))
-                        .expected_found(what.unwrap_or_else(|| format!("`{key}`")), "nothing"),
-                );
-            }
-        }
-    }
-
-    /// A slot that takes several kinds of value: fine if one fits; else the most telling complaint.
-    fn check_any(
-        &mut self,
-        node: &Node,
-        schema: &Map<String, Value>,
-        branches: &'a [Value],
-        path: &str,
-    ) {
-        let mut closest: Option<Problems> = None;
-        for branch in branches {
-            let mut attempt = Validator { schema: self.schema, problems: Problems::default() };
-            attempt.check(node, branch, path);
-            if attempt.problems.is_empty() {
-                return;
-            }
-            let resolved = self.resolve(branch);
-            let wants_table =
-                resolved.get("properties").is_some() || resolved.get("oneOf").is_some();
-            if wants_table && matches!(node.value, NodeValue::Table(_)) {
-                closest = Some(attempt.problems);
-            }
-        }
-        if let Some(members) = schema.get("x-members").and_then(Value::as_array)
-            && node.as_str().is_some()
-        {
-            let names: Vec<_> = members.iter().map(plain).collect();
-            self.refuse_member(node, path, &names);
-            return;
-        }
-        if let Some(problems) = closest {
-            self.problems.extend(problems);
-            return;
-        }
-        let title = schema.get("title").and_then(Value::as_str).map_or_else(
-            || {
-                let words: Vec<_> = branches
-                    .iter()
-                    .map(|branch| self.resolve(branch))
-                    .filter(|branch| branch.get("type") != Some(&Value::from("null")))
-                    .map(|branch| match branch.get("title").and_then(Value::as_str) {
-                        Some(title) => title.to_owned(),
-                        None => branch
-                            .get("type")
-                            .map(type_words)
-                            .unwrap_or_else(|| "another value".to_owned()),
-                    })
-                    .collect();
-                words.join(" or ")
-            },
-            str::to_owned,
-        );
-        self.refuse(node, path, &title, None);
-    }
-
-    /// A tagged table or a plain enumeration.
-    fn check_one(
-        &mut self,
-        node: &Node,
-        schema: &Map<String, Value>,
-        branches: &'a [Value],
-        path: &str,
-    ) {
-        let tag = branches.iter().find_map(|branch| tag_of(self.resolve(branch)));
-        let Some((tag, _)) = tag else {
-            let mut names = Vec::new();
-            for branch in branches {
-                let branch = self.resolve(branch);
-                if let Some(constant) = branch.get("const") {
-                    names.push(plain(constant));
-                }
-                names.extend(
-                    branch.get("enum").and_then(Value::as_array).into_iter().flatten().map(plain),
-                );
-            }
-            if !node.as_str().is_some_and(|text| names.iter().any(|name| name == text)) {
-                self.refuse_member(node, path, &names);
-            }
-            return;
-        };
-        let members: Vec<_> = branches
-            .iter()
-            .filter_map(|branch| tag_of(self.resolve(branch)).map(|(_, name)| name))
-            .collect();
-        let Some(table) = node.as_table() else {
-            let title = schema.get("title").and_then(Value::as_str);
-            self.refuse(node, path, title.unwrap_or(&format!("a table with `{tag}`")), None);
-            return;
-        };
-        let Some(kind) = table.get(tag) else {
-            self.problems.push(
-                Problem::error("key-missing", format!("key `{tag}` is missing"))
-                    .at(node.origin.place(&join(path, tag)))
-                    .expected_found(
-                        format!("`{tag}`, one of `{}`", members.join("`, `")),
-                        "nothing",
-                    ),
+            properties.insert(
+                "use".to_owned(),
+                json!({ "$ref": "#/$defs/Use", "description": "The part that this table is completed from." }),
             );
-            return;
-        };
-        let chosen = branches
-            .iter()
-            .map(|branch| self.resolve(branch))
-            .find(|branch| tag_of(branch).is_some_and(|(_, name)| kind.as_str() == Some(name)));
-        match chosen.and_then(Value::as_object) {
-            Some(branch) => self.check_table(node, branch, path),
-            None => {
-                let names: Vec<_> = members.iter().map(|name| (*name).to_owned()).collect();
-                self.refuse_member(kind, &join(path, tag), &names);
+        }
+    }
+    optional(schema);
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.insert(
+            "extends".to_owned(),
+            json!({ "type": "string", "description": "The family, or the part as `parts/…`, that this file refines." }),
+        );
+        properties.insert(
+            "tower".to_owned(),
+            json!({ "$ref": "#/$defs/Tower", "description": "In a part of `parts/towers`: what stands at `image.tower`." }),
+        );
+    }
+}
+
+/// The definitions that are reached through tables alone. An array is replaced as a whole when files merge, so that its
+/// items are complete wherever they are written.
+fn merging(root: &Value, schema: &Value, found: &mut Vec<String>) {
+    let Some(object) = schema.as_object() else { return };
+    if let Some(name) =
+        object.get("$ref").and_then(Value::as_str).and_then(|path| path.strip_prefix("#/$defs/"))
+        && !found.iter().any(|known| known == name)
+        && let Some(def) = root.get("$defs").and_then(|defs| defs.get(name))
+    {
+        found.push(name.to_owned());
+        merging(root, def, found);
+    }
+    let properties =
+        object.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::values);
+    let branches =
+        ["anyOf", "oneOf"].iter().filter_map(|key| object.get(*key)?.as_array()).flatten();
+    for inner in properties.chain(branches).chain(object.get("additionalProperties")) {
+        merging(root, inner, found);
+    }
+}
+
+/// Lets every key of a table be left out, and of a table with a tag the tag.
+fn optional(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else { return };
+    object.shift_remove("required");
+    if let Some(Value::Array(branches)) = object.get_mut("oneOf")
+        && branches.iter().any(|branch| branch.get("properties").is_some())
+    {
+        branches.iter_mut().for_each(optional);
+        if let Some(branches) = object.shift_remove("oneOf") {
+            object.insert("anyOf".to_owned(), branches);
+        }
+    }
+    for key in ["properties", "additionalProperties"] {
+        match object.get_mut(key) {
+            Some(Value::Object(inner)) if key == "properties" => {
+                inner.values_mut().for_each(optional);
+            }
+            Some(inner) => optional(inner),
+            None => {}
+        }
+    }
+}
+
+/// Removes the notes, and writes what older drafts of JSON Schema understand as well: `definitions`, and no neighbours of
+/// a `$ref`.
+fn publish(schema: &mut Value) {
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(publish),
+        Value::Object(object) => {
+            object.retain(|key, _| !key.starts_with("x-"));
+            object.values_mut().for_each(publish);
+            if let Some(defs) = object.shift_remove("$defs") {
+                object.insert("definitions".to_owned(), defs);
+            }
+            if let Some(Value::String(path)) = object.get_mut("$ref") {
+                *path = path.replace("#/$defs/", "#/definitions/");
+            }
+            if object.len() > 1
+                && let Some(reference) = object.shift_remove("$ref")
+            {
+                object.insert("allOf".to_owned(), json!([{ "$ref": reference }]));
             }
         }
-    }
-
-    fn refuse_member(&mut self, node: &Node, path: &str, names: &[String]) {
-        let hint = node
-            .as_str()
-            .and_then(|word| nearest(word, names.iter().map(String::as_str)))
-            .map(|near| format!("did you mean `{near}`?"));
-        self.refuse(node, path, &format!("one of `{}`", names.join("`, `")), hint);
-    }
-
-    fn refuse(&mut self, node: &Node, path: &str, expected: &str, hint: Option<String>) {
-        let key = path.rsplit('.').next().unwrap_or(path);
-        let mut problem = Problem::error("value-type", format!("`{key}` does not take this value"))
-            .at(node.origin.place(path))
-            .expected_found(expected, node.describe());
-        problem.hint = hint;
-        self.problems.push(problem);
+        _ => {}
     }
 }
 
-fn tag_of(branch: &Value) -> Option<(&str, &str)> {
-    let properties = branch.get("properties")?.as_object()?;
-    properties
-        .iter()
-        .find_map(|(key, property)| Some((key.as_str(), property.get("const")?.as_str()?)))
-}
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
 
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
-}
+    use super::super::node::Node;
+    use super::super::references::READS;
+    use super::super::validate;
+    use super::*;
 
-fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn has_type(node: &Node, expected: &Value) -> bool {
-    let one = |name: &str| match (name, &node.value) {
-        ("string", NodeValue::String(_))
-        | ("integer" | "number", NodeValue::Integer(_))
-        | ("number", NodeValue::Float(_))
-        | ("boolean", NodeValue::Boolean(_))
-        | ("array", NodeValue::Array(_))
-        | ("object", NodeValue::Table(_)) => true,
-        _ => false,
-    };
-    match expected {
-        Value::String(name) => one(name),
-        Value::Array(names) => names.iter().filter_map(Value::as_str).any(one),
-        _ => true,
-    }
-}
-
-fn type_words(expected: &Value) -> String {
-    let word = |name: &str| match name {
-        "string" => "a string",
-        "integer" => "an integer",
-        "number" => "a number",
-        "boolean" => "true or false",
-        "array" => "an array",
-        "object" => "a table",
-        _ => "nothing",
-    };
-    match expected {
-        Value::String(name) => word(name).to_owned(),
-        Value::Array(names) => {
-            let words: Vec<_> = names
-                .iter()
-                .filter_map(Value::as_str)
-                .filter(|name| *name != "null")
-                .map(word)
-                .collect();
-            words.join(" or ")
+    fn files(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { files(&path, found) } else { found.push(path) }
         }
-        _ => "another value".to_owned(),
+    }
+
+    /// The written form accepts every family and every part as it stands in its file.
+    #[test]
+    fn every_file_fits_the_written_form() {
+        let mut paths = Vec::new();
+        files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("families"), &mut paths);
+        assert!(!paths.is_empty());
+        for path in paths {
+            let node =
+                Node::parse(&path.display().to_string(), &fs::read_to_string(&path).unwrap())
+                    .unwrap();
+            let problems = validate::written(&node);
+            assert!(problems.is_empty(), "{problems}");
+        }
+    }
+
+    #[test]
+    fn the_written_form_still_refuses_what_no_merge_can_mend() {
+        let cases = [
+            "famly = 1",
+            "[image.resize]\nkind = \"x\"",
+            "[image.resize]\nstep = true",
+            "[[example]]\ncheckpoint = \"x\"",
+            "[image.connector]\nops = [{ op = \"merge\" }]",
+            "[decoder]\nuse = 1",
+            "[image]\nuse = \"x\"",
+        ];
+        for text in cases {
+            let problems = validate::written(&Node::parse("x.toml", text).unwrap());
+            assert_eq!(problems.len(), 1, "{text}\n{problems}");
+        }
+        for text in [
+            "[image.resize]\nstep = 3",
+            "[stacks.x]\nlayers = 3",
+            "[tower.patch]\nsize = 3",
+            "extends = \"x\"",
+        ] {
+            let problems = validate::written(&Node::parse("x.toml", text).unwrap());
+            assert!(problems.is_empty(), "{text}\n{problems}");
+        }
+    }
+
+    #[test]
+    fn every_note_of_the_types_is_understood() {
+        fn walk(schema: &Value, found: &mut Vec<String>) {
+            match schema {
+                Value::Object(object) => {
+                    found.extend(object.get("x-reads").and_then(Value::as_str).map(str::to_owned));
+                    object.values().for_each(|inner| walk(inner, found));
+                }
+                Value::Array(items) => items.iter().for_each(|inner| walk(inner, found)),
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        walk(merged(), &mut found);
+        found.sort();
+        found.dedup();
+        assert_eq!(found, READS);
     }
 }

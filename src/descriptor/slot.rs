@@ -22,6 +22,7 @@ impl JsonSchema for Count {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "title": "an integer or an expression",
+            "x-reads": "count",
             "description": "An integer, or an integer expression over config values: + - * / %, comparisons, && || !, min, max, div_floor, div_ceil, isqrt, len.",
             "anyOf": [{ "type": "integer" }, { "type": "string" }]
         })
@@ -43,6 +44,7 @@ pub enum Number {
 /// A number that is a root of an integer.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-reads" = "root"))]
 pub struct Root {
     /// The square root of this.
     pub sqrt: Option<Count>,
@@ -57,7 +59,7 @@ impl JsonSchema for Number {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "title": "a number, the name of a config value, or { sqrt = … } / { rsqrt = … }",
-            "anyOf": [{ "type": "number" }, { "type": "string" }, generator.subschema_for::<Root>()]
+            "anyOf": [{ "type": "number" }, { "type": "string", "x-reads": "value" }, generator.subschema_for::<Root>()]
         })
     }
 }
@@ -79,6 +81,7 @@ impl JsonSchema for Flag {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "title": "a truth value or a condition",
+            "x-reads": "condition",
             "description": "true, false, or a condition over config values; an integer value counts as true when it is not 0.",
             "anyOf": [{ "type": "boolean" }, { "type": "string" }]
         })
@@ -173,10 +176,11 @@ impl<M: Member> JsonSchema for Choice<M> {
             .collect();
         json_schema!({
             "title": format!("one of `{}`, or the name of a config value", M::names().join("`, `")),
+            "x-kind": M::KIND,
             "x-members": M::names(),
             "anyOf": [
                 { "oneOf": members },
-                { "type": "string", "pattern": r"^[a-z_0-9]+\.[a-z_0-9]+$", "description": "The name of a config value." }
+                { "type": "string", "pattern": r"^[A-Za-z0-9_]+\.[A-Za-z0-9_]+$", "description": "The name of a config value." }
             ]
         })
     }

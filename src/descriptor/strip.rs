@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use super::expression::{Bound, Expression, ExpressionError};
+use super::expression::{Bound, Expression, ExpressionError, Kind};
 
 /// The most slots one strip may expand to; a larger count is an error, not an allocation.
 pub const SLOT_LIMIT: u64 = 1 << 28;
@@ -102,6 +102,11 @@ impl Strip {
     /// The text as written.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Whether it holds neither repetitions nor conditions.
+    pub fn is_flat(&self) -> bool {
+        !self.items.iter().any(|item| matches!(item, Item::Repeat { .. } | Item::Choose { .. }))
     }
 
     /// Every config or layout name that a count or condition reads.
@@ -313,7 +318,8 @@ impl Parser<'_> {
     }
 
     fn fail(&self, what: &str) -> ExpressionError {
-        plain(format!("strip `{}` {what} at byte {}", self.text, self.at))
+        let character = 1 + self.text.get(..self.at).map_or(0, |before| before.chars().count());
+        plain(format!("strip `{}` {what} at character {character}", self.text))
     }
 
     fn items(&mut self, ends: &[char]) -> Result<Vec<Item>, ExpressionError> {
@@ -346,7 +352,7 @@ impl Parser<'_> {
                     items.push(Item::Vector(name));
                 }
                 '[' => {
-                    let count = self.expression(&[':', ';'])?;
+                    let count = self.expression(Kind::Integer, &[':', ';'])?;
                     let separator = if self.peek() == Some(';') {
                         self.at += 1;
                         self.items(&[':'])?
@@ -359,7 +365,7 @@ impl Parser<'_> {
                     items.push(Item::Repeat { count, separator, body });
                 }
                 '(' => {
-                    let condition = self.expression(&['?'])?;
+                    let condition = self.expression(Kind::Truth, &['?'])?;
                     self.eat('?')?;
                     let then = self.items(&[':'])?;
                     self.eat(':')?;
@@ -403,7 +409,7 @@ impl Parser<'_> {
     }
 
     /// An expression up to the first of `ends` outside parentheses.
-    fn expression(&mut self, ends: &[char]) -> Result<Expression, ExpressionError> {
+    fn expression(&mut self, kind: Kind, ends: &[char]) -> Result<Expression, ExpressionError> {
         let mut depth = 0_usize;
         let mut length = None;
         for (index, character) in self.rest().char_indices() {
@@ -422,7 +428,19 @@ impl Parser<'_> {
         };
         let text = self.rest().get(..length).unwrap_or("").trim().to_owned();
         self.at += length;
-        Expression::parse(&text)
+        let expression = Expression::parse(&text).map_err(|mut error| {
+            error.message = format!("{} in strip `{}`", error.message, self.text);
+            error
+        })?;
+        let found = expression.kind();
+        if found != kind && found != Kind::Name {
+            return Err(self.fail(&format!(
+                "needs {}, and `{text}` gives {}",
+                kind.words(),
+                found.words()
+            )));
+        }
+        Ok(expression)
     }
 }
 
@@ -443,7 +461,7 @@ mod tests {
             ("[9: *] [rows: [cols: *] ~newline]", |r, c| 9 + r * (c + 1)),
             ("[rows; <break>: [cols: *]] <end>", |r, c| r * (c + 1)),
             ("<low> [3: [2: *] <col>] <end> <start> [rows: [cols: *] <col>] <end>", |r, c| {
-                3 * 3 + 3 + r * (c + 1)
+                3 * 3 + 4 + r * (c + 1)
             }),
             ("<start> [rows * cols * 4: *] <end>", |r, c| 4 * r * c + 2),
             (

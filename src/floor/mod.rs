@@ -176,7 +176,8 @@ impl Plan {
     ///
     /// # Errors
     /// [`ErrorKind::NoNumber`] as for [`Plan::floor`]; [`ErrorKind::Media`] if the reference refuses such an image.
-    pub fn count(&self, size: ImageSize) -> Result<Count> {
+    pub fn count(&self, size: &ImageSize) -> Result<Count> {
+        let size = *size;
         let media = self.media(Modality::Image)?;
         let (literal, _) = literals(self, media);
         let cost = media.cost(size, literal).map_err(|message| {

@@ -90,7 +90,8 @@ impl<B: Backend> Decoder<B> {
                 "prompt and answer may take {capacity} tokens, but the decoder's attention window holds {window}; \
                  sliding windows are not spoken"
             );
-            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("a shorter prompt or answer runs"));
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("a shorter prompt or answer runs"));
         }
         let width = self.plan.stack.attention.kv_heads * self.plan.stack.attention.head_dim;
         let layers =

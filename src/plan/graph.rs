@@ -12,6 +12,9 @@ use crate::descriptor::image::{ConnectorOp, Media, Splice};
 use crate::descriptor::slot::{Count, Flag};
 use crate::problem::{Place, Problem, Problems};
 
+/// More layers than any model has; every layer's tensors are listed by name.
+const MOST_LAYERS: usize = 4096;
+
 /// A norm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NormPlan {
@@ -390,6 +393,14 @@ impl Resolver<'_> {
         let stack: &Stack = self.descriptor.family.stacks.get(name)?;
         let key = format!("stacks.{name}");
         let layers = self.size(&format!("{key}.layers"), "the number of layers", &stack.layers, 1);
+        if let Some(layers) = layers
+            && layers > MOST_LAYERS
+        {
+            let problem =
+                Problem::error("value-bound", format!("the number of layers is {layers}"))
+                    .expected_found(format!("at most {MOST_LAYERS}"), layers.to_string());
+            return self.keep(&format!("{key}.layers"), Err(problem));
+        }
         let width = self.size(&format!("{key}.width"), "the width", &stack.width, 1);
         let placement = self.values.choice(&stack.placement);
         let placement = self.keep(&format!("{key}.placement"), placement);

@@ -1,6 +1,7 @@
 //! A family bound to one checkpoint: every integer known.
 
 pub mod graph;
+mod lookup;
 mod media;
 pub mod tensors;
 pub mod values;

@@ -1,0 +1,115 @@
+//! What no single slot of a merged family shows: tables that need each other, values that are computed from themselves.
+
+use super::expression::Expression;
+use super::node::{Node, NodeValue};
+use super::references::References;
+use crate::problem::{Problem, Problems};
+
+impl References<'_> {
+    /// What no single slot shows.
+    pub(super) fn whole(&self) -> Problems {
+        let mut problems = Problems::default();
+        if let Some(image) = self.root.get("image") {
+            let written = self.root.get("floor").is_some_and(|floor| floor.get("image").is_some());
+            if !written && self.root.get("floor").is_none_or(|floor| floor.as_table().is_some()) {
+                let place = if self.root.get("floor").is_some() {
+                    self.root.place("floor.image")
+                } else {
+                    image.origin.place("floor.image")
+                };
+                problems.push(
+                    Problem::error("key-missing", "key `image` is missing")
+                        .at(place)
+                        .expected_found(
+                            "`image`: the tokens in place of one image's marker, as an expression",
+                            "nothing",
+                        ),
+                );
+            }
+            problems.extend(self.media_roots());
+        }
+        problems.extend(self.roots());
+        problems.extend(self.cycles());
+        problems
+    }
+
+    fn roots(&self) -> Option<Problem> {
+        let node = self.root.get("tensors.roots")?;
+        let NodeValue::Array(roots) = &node.value else { return None };
+        roots.is_empty().then(|| {
+            Problem::error("key-missing", "`roots` holds no set of prefixes")
+                .at(node.origin.place("tensors.roots"))
+                .expected_found("at least one `{ decoder = …, head = … }`", "an empty array")
+        })
+    }
+
+    /// Where there are images, every root says where tower and connector are.
+    fn media_roots(&self) -> Problems {
+        let mut problems = Problems::default();
+        let Some(Node { value: NodeValue::Array(roots), .. }) = self.root.get("tensors.roots")
+        else {
+            return problems;
+        };
+        for (index, root) in roots.iter().enumerate() {
+            for key in ["tower", "connector"] {
+                if root.as_table().is_some_and(|table| !table.contains_key(key)) {
+                    problems.push(
+                        Problem::error("key-missing", format!("key `{key}` is missing"))
+                            .at(root.origin.place(&format!("tensors.roots.{index}.{key}")))
+                            .expected_found(format!("`{key}`: the prefix of the image {key}, since there is `[image]`"), "nothing"),
+                    );
+                }
+            }
+        }
+        problems
+    }
+
+    /// Config values that are computed from themselves.
+    fn cycles(&self) -> Problems {
+        let mut problems = Problems::default();
+        let mut reported: Vec<String> = Vec::new();
+        for (section, values) in self.entries("config") {
+            for (entry, node) in values.as_table().into_iter().flatten() {
+                let name = format!("{section}.{entry}");
+                let mut chain = vec![name.clone()];
+                if node.as_str().is_none()
+                    || reported.contains(&name)
+                    || !self.comes_back(node, &mut chain)
+                {
+                    continue;
+                }
+                problems.push(
+                    Problem::error("config-cycle", format!("`{name}` is computed from itself"))
+                        .at(node.origin.place(&format!("config.{name}")))
+                        .expected_found(
+                            "expressions that end at lookups or literals",
+                            format!("`{}`", chain.join("` → `")),
+                        ),
+                );
+                reported.extend(chain);
+            }
+        }
+        problems
+    }
+
+    /// Whether the expression `node` leads back to the first of `chain`, which then shows the way.
+    fn comes_back(&self, node: &Node, chain: &mut Vec<String>) -> bool {
+        let Some(Ok(expression)) = node.as_str().map(Expression::parse) else { return false };
+        for name in expression.names() {
+            if chain.first() == Some(name) {
+                chain.push(name.clone());
+                return true;
+            }
+            let Some(next) = self.config_value(name) else { continue };
+            if chain.contains(name) {
+                continue;
+            }
+            chain.push(name.clone());
+            if self.comes_back(next, chain) {
+                return true;
+            }
+            chain.pop();
+        }
+        false
+    }
+}
