@@ -142,7 +142,7 @@ impl<B: Backend> Model<B> {
         if problems.has_errors() {
             let count = problems.iter().filter(|problem| problem.level == Level::Error).count();
             let what =
-                if count == 1 { "a problem".to_owned() } else { format!("{count} problems") };
+                if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
             return Err(Error::new(
                 ErrorKind::Weights,
                 format!("the weights do not fit the family: {what}"),

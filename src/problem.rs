@@ -157,7 +157,8 @@ impl Problems {
         let known = |other: &Problem| {
             other.code == problem.code
                 && other.message == problem.message
-                && (other.place == problem.place || ["config-file", "config-variant"].contains(&problem.code))
+                && (other.place == problem.place
+                    || ["config-file", "config-variant"].contains(&problem.code))
         };
         if !self.0.iter().any(known) {
             self.0.push(problem);

@@ -1,5 +1,7 @@
 //! Sessions with the program: what it prints, where, and its exit status.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, str};

@@ -1,5 +1,7 @@
 //! The descriptor language: its schema, its reference page, and what the built-in files must satisfy.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};

@@ -1,5 +1,12 @@
 //! The trained example: `spec run` reads numbers of handwritten digits that it has never seen.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may panic and print"
+)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

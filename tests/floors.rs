@@ -1,5 +1,7 @@
 //! Floors, counts and the start-up guard on published config files and on tiny ones.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -322,7 +324,8 @@ fn spellings_of_the_same_settings() {
         (|_| {}, 1280),
         (
             |json| {
-                json["size"] = serde_json::json!({ "shortest_edge": 3136, "longest_edge": 784_000 })
+                json["size"] =
+                    serde_json::json!({ "shortest_edge": 3136, "longest_edge": 784_000 });
             },
             1000,
         ),

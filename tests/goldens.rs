@@ -1,5 +1,12 @@
 //! Every stage of the forward pass against what the reference implementation recorded (`tests/fixtures/README.md`).
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may panic and print"
+)]
+
 #[path = "common/formula.rs"]
 mod formula;
 

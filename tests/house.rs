@@ -1,5 +1,7 @@
 //! The rules of the house, as far as a program can hold them.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

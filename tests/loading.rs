@@ -1,6 +1,6 @@
 //! Sessions with checkpoints that are damaged, incomplete or contradictory: nothing runs half-loaded.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 #[path = "common/formula.rs"]
 mod formula;

@@ -12,6 +12,8 @@
 //! A problem that has no line, or is in another file, says so: `# (file) error[…]`, `# (other.toml:3) error[…]`.
 //! `UPDATE_PROBLEMS=1 cargo nextest run --test problems` rewrites the comments; read what it wrote.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};

@@ -2,6 +2,8 @@
 //!
 //! `UPDATE_README=1 cargo test --release --test readme` writes what the program prints now.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

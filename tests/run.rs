@@ -1,6 +1,6 @@
 //! Sessions with `spec run` and `spec trace`: every kind of input that a stranger could feed, good and bad.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 #[path = "common/formula.rs"]
 mod formula;

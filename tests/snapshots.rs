@@ -1,6 +1,8 @@
 //! Resolved plans of published checkpoints: every value with its source, floors and witnesses, as `spec snapshot` writes
 //! them. A reader of a diff sees at once what changed.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::path::Path;
 
 use vlm_spec::checkpoint::Checkpoint;

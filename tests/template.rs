@@ -2,7 +2,7 @@
 //!
 //! The expected texts are what the reference's `render_jinja_template` returns.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! `expected.json` holds what the reference's `AutoTokenizer` returns. Its `mixed` cases alternate typed text and real
 //! markers; there each text's ids come from the same tokenizer without the markers.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

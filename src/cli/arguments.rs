@@ -81,7 +81,7 @@ impl Subject {
         let (family, checkpoint) = match self.names.as_slice() {
             [one] if Path::new(one).is_dir() => (None, Some(one.as_str())),
             [one] => {
-                let looks_like_folder = one.contains(['/', '\\']) && !one.ends_with(".toml");
+                let looks_like_folder = one.contains(['/', '\\']) && !names_a_file(one);
                 if self.family.is_some() || looks_like_folder {
                     (None, Some(one.as_str()))
                 } else {
@@ -326,6 +326,11 @@ pub(crate) struct TraceCommand {
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Whether a name is that of a family file.
+fn names_a_file(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
 
 fn parse_size(text: &str) -> Result<ImageSize, String> {

@@ -178,7 +178,7 @@ fn descriptor_error(family: &str, problems: Problems) -> Error {
     let mut problems = Problems::default();
     problems.extend(ordered.into_iter().map(|(.., problem)| problem));
     let count = problems.len();
-    let what = if count == 1 { "a problem".to_owned() } else { format!("{count} problems") };
+    let what = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
     Error::new(ErrorKind::Descriptor, format!("family `{family}` has {what}"))
         .with_problems(problems)
 }

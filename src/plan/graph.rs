@@ -454,7 +454,7 @@ impl Resolver<'_> {
         };
         let head_dim = match &attention.head_dim {
             Some(count) => self.size(&format!("{key}.head_dim"), "the size of a head", count, 1)?,
-            None if width % heads == 0 => width / heads,
+            None if width.is_multiple_of(heads) => width / heads,
             None => {
                 let problem = Problem::error(
                     "head-size",

@@ -161,7 +161,7 @@ impl MediaPlan {
             match values.condition(text, &layout.bindings()) {
                 Ok(true) => {}
                 Ok(false) => {
-                    problems.push(requirement_failed(sentence, text, values, &layout).at(place))
+                    problems.push(requirement_failed(sentence, text, values, &layout).at(place));
                 }
                 Err(problem) => problems.push(problem),
             }

@@ -76,7 +76,7 @@ impl Plan {
             match choose(pick, checkpoint) {
                 Ok(part) => parts.push(part),
                 Err(problem) => {
-                    problems.push(problem.at(raw.place(&format!("{}.use", pick.mount))))
+                    problems.push(problem.at(raw.place(&format!("{}.use", pick.mount))));
                 }
             }
         }
