@@ -17,7 +17,7 @@ use crate::graph::{Decoder, DecoderCache, Encoder, EncoderInput, TensorSource};
 use crate::layout::crop::ResizeTo;
 use crate::layout::{ImageSize, Layout, Policy};
 use crate::media::{
-    Normaliser, PatchOrder, Planes, Rgb8, center_crop, load_image, pad_to_square, patchify, resize,
+    PatchOrder, Planes, Rgb8, center_crop, load_image, pad_to_square, patchify, resize,
 };
 use crate::plan::graph::GraphPlan;
 use crate::plan::tensors::{Component, TensorSpec, tensors};
@@ -390,24 +390,7 @@ pub fn preprocess(plan: &Plan, media: &MediaPlan, file: &Path) -> Result<Picture
     let layout = media.policy.layout(size).map_err(|reason| {
         Error::new(ErrorKind::Media, format!("`{name}` ({size}) is refused: {reason}"))
     })?;
-    let pixels_plan = plan.descriptor.family.image.as_ref().map(|image| &image.pixels);
-    let Some(settings) = pixels_plan else {
-        return Err(Error::new(ErrorKind::Media, "this family takes no images"));
-    };
-    let value = |problem: crate::problem::Problem| config_error(&problem.into());
-    let values = &plan.values;
-    let channels = |name: &str| -> Result<[f64; 3]> {
-        let numbers = values.numbers(name, 3).map_err(value)?;
-        Ok([numbers[0], numbers[1], numbers[2]]) // `numbers` has checked the length
-    };
-    let mean = channels(&settings.mean)?;
-    let rescale = values.flag(&settings.rescale).map_err(value)?;
-    let factor = values.number(&settings.factor).map_err(value)?;
-    let normalise = values.flag(&settings.normalise).map_err(value)?;
-    let normaliser = Normaliser::new(
-        rescale.then_some(factor),
-        if normalise { Some((mean, channels(&settings.std)?)) } else { None },
-    )?;
+    let (normaliser, mean) = plan.normaliser().map_err(|problem| config_error(&problem.into()))?;
     let image = apply_policy(loaded.image, size, media, &layout, mean)?;
     Ok(Picture { size, layout, pixels: normaliser.apply(&image), notes: loaded.notes })
 }

@@ -280,7 +280,21 @@ fn edit(folder: &Path, file: &str, change: impl FnOnce(&mut Value)) {
 #[test]
 fn tokens_templates_and_requirements() {
     type Change = fn(&Path);
-    let cases: [(&str, Change, &str); 8] = [
+    let cases: [(&str, Change, &str); 10] = [
+        (
+            "llava",
+            |folder| {
+                edit(folder, "preprocessor_config.json", |json| {
+                    json["image_std"] = json!([0.5, 0, 0.5]);
+                });
+            },
+            "pixel-settings: channel 1 cannot be normalised",
+        ),
+        (
+            "qwen2vl",
+            |folder| fs::write(folder.join("tokenizer.json"), "{").unwrap(),
+            "tokenizer-file: `tokenizer.json` is not understood",
+        ),
         (
             "qwen2vl",
             |folder| edit(folder, "config.json", |json| json["image_token_id"] = 7.into()),

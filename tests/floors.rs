@@ -219,7 +219,29 @@ fn missing_and_broken_files_give_no_number() {
 #[test]
 fn contradictions_give_no_number() {
     type Edit = fn(&mut Value);
-    let cases: [(&str, &str, Edit, &[&str]); 12] = [
+    let cases: [(&str, &str, Edit, &[&str]); 15] = [
+        // what the size policy does not describe must not be counted with it
+        (
+            "Qwen__Qwen2-VL-7B-Instruct",
+            "preprocessor_config.json",
+            |json| json["do_resize"] = false.into(),
+            &["the processor resizes pictures", "do_resize"],
+        ),
+        (
+            "llava-hf__llava-1.5-7b-hf",
+            "preprocessor_config.json",
+            |json| {
+                json["size"] = serde_json::json!({ "shortest_edge": 336, "longest_edge": 800 });
+            },
+            &["the long side of a picture has no bound of its own", "800"],
+        ),
+        // the reference takes an explicit null for off
+        (
+            "llava-hf__llava-1.5-7b-hf",
+            "preprocessor_config.json",
+            |json| json["do_center_crop"] = Value::Null,
+            &["tower takes one size"],
+        ),
         (
             "Qwen__Qwen2-VL-7B-Instruct",
             "config.json",
@@ -390,4 +412,53 @@ fn spellings_of_the_same_settings() {
     fs::remove_file(folder.join("tokenizer.json")).unwrap();
     let floor = plan_of(&folder);
     assert_eq!((floor.framing, floor.framing_exact), (3, false));
+}
+
+/// Spellings that change the computation, not the floor: an explicit null, the place of the rotary base, a stray switch.
+#[test]
+fn spellings_of_the_decoder() {
+    type Edit = fn(&mut Value);
+    let cases: [(&str, Edit, &str, Value); 5] = [
+        (
+            "llava",
+            |json| json["text_config"]["num_key_value_heads"] = Value::Null,
+            "text.kv_heads",
+            4.into(),
+        ),
+        (
+            "llava",
+            |json| {
+                json["text_config"]["rope_scaling"] =
+                    serde_json::json!({ "rope_type": "linear", "factor": 2.0, "rope_theta": 77.0 });
+            },
+            "text.theta",
+            77.0.into(),
+        ),
+        (
+            "llava_taps",
+            |json| json["text_config"]["sliding_window"] = Value::Null,
+            "text.window",
+            0.into(),
+        ),
+        (
+            "llava_siglip",
+            |json| json["text_config"]["mlp_bias"] = true.into(),
+            "text.mlp_bias",
+            false.into(),
+        ),
+        (
+            "qwen2vl",
+            |json| {
+                json.as_object_mut().unwrap().shift_remove("rms_norm_eps");
+            },
+            "text.eps",
+            1e-5.into(),
+        ),
+    ];
+    for (index, (name, change, value, expected)) in cases.into_iter().enumerate() {
+        let folder = copy(&fixtures().join("goldens").join(name), &format!("decoder-{index}"));
+        edit(&folder, "config.json", change);
+        let plan = plan(&folder, &[]).unwrap();
+        assert_eq!(plan.values.get(value).unwrap().value, expected, "case {index}");
+    }
 }

@@ -321,7 +321,7 @@ mod odd_files {
     #[test]
     fn a_file_that_is_not_there() {
         let error = RawDescriptor::load("no/such/family.toml").unwrap_err();
-        assert_eq!(error.message(), "family `no/such/family.toml` has a problem");
+        assert_eq!(error.message(), "family `no/such/family.toml` has 1 problem");
         let error = RawDescriptor::load("lava").unwrap_err();
         let problem = error.problems().iter().next().unwrap();
         assert_eq!(problem.hint.as_deref(), Some("did you mean `llava`?"));

@@ -12,7 +12,7 @@ use crate::descriptor::RawDescriptor;
 use crate::error::{Error, Result};
 use crate::plan::graph::GraphPlan;
 use crate::plan::{MediaPlan, Overrides, Plan};
-use crate::problem::{Level, Problem, Problems};
+use crate::problem::{Level, Place, Problem, Problems};
 use crate::prompt::literal_tokens;
 
 /// Everything found.
@@ -62,6 +62,12 @@ pub fn check(raw: &RawDescriptor, checkpoint: &Checkpoint) -> Result<Report> {
     }
     add_new(&mut findings, plan.unmet_requirements());
     if let Some(Ok(media)) = &plan.image {
+        if let Err(mut problem) = plan.normaliser() {
+            if problem.place == Place::default() {
+                problem.place = plan.descriptor.place("image.pixels");
+            }
+            add_new(&mut findings, problem.into());
+        }
         strip_length(&plan, media, &mut findings);
     }
     let graph = GraphPlan::resolve(&plan.descriptor, &plan.values);

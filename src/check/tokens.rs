@@ -1,7 +1,7 @@
 //! Tokens: config ids against the tokenizer and the embedding table, markers and frames against the chat template.
 
 use crate::checkpoint::Checkpoint;
-use crate::checkpoint::tokenizer::{Sentinels, TokenizerFiles};
+use crate::checkpoint::tokenizer::{Sentinels, Tokenizer, TokenizerFiles};
 use crate::descriptor::Descriptor;
 use crate::plan::graph::GraphPlan;
 use crate::plan::{MediaPlan, Plan};
@@ -32,6 +32,13 @@ pub(super) fn check(
             Problem::error("tokenizer-absent", "there is no tokenizer; token ids are not checked")
                 .level(Level::Note),
         );
+    }
+    if folder.join("tokenizer.json").is_file()
+        && let Err(error) = Tokenizer::load(folder, &[])
+    {
+        let place = plan.descriptor.place("tokens");
+        findings.push(Problem::error("tokenizer-file", error.to_string()).at(place));
+        return;
     }
     for (name, token) in &plan.descriptor.family.tokens {
         let key = format!("tokens.{name}");

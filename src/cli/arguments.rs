@@ -39,7 +39,7 @@ pub(crate) enum Command {
     /// The merged family file; with a checkpoint, every value with its source and the topology.
     Show(ShowCommand),
     /// Print the JSON Schema of a family file.
-    Schema,
+    Schema(SchemaCommand),
     /// Generate text.
     Run(RunCommand),
     /// Run a prompt once and keep every stage in a file.
@@ -52,6 +52,14 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct FamiliesCommand {
     /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `spec schema`.
+#[derive(Debug, Args)]
+pub(crate) struct SchemaCommand {
+    /// Print one JSON document; a schema always is one.
     #[arg(long)]
     pub(crate) json: bool,
 }

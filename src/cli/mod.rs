@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use vlm_spec::error::{Error, ErrorKind};
 
-use self::arguments::{Arguments, Command};
+use self::arguments::{Arguments, Command, SchemaCommand};
 use self::output::{Status, print_error};
 
 /// Parses the arguments, runs the command, prints its error.
@@ -39,7 +39,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Count(command) => count::run(command),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Show(command) => show::run(command),
-        Command::Schema => {
+        Command::Schema(SchemaCommand { json: _ }) => {
             output::print_json(&vlm_spec::descriptor::family_schema()).map(|()| Status::Fine)
         }
         Command::Run(command) => run::run(command),

@@ -23,6 +23,20 @@ pub struct Normaliser {
     table: [[f32; 256]; 3],
 }
 
+/// The settings of a channel in words.
+fn settings(
+    rescale: Option<f64>,
+    normalise: Option<([f64; 3], [f64; 3])>,
+    channel: usize,
+) -> String {
+    let mut words = Vec::new();
+    words.extend(rescale.map(|factor| format!("rescale factor `{factor}`")));
+    if let Some((mean, std)) = normalise {
+        words.push(format!("mean `{}`, standard deviation `{}`", mean[channel], std[channel]));
+    }
+    words.join(", ")
+}
+
 impl Normaliser {
     /// A table for `rescale` (the factor, usually 1/255) and `normalise` (mean and standard deviation per channel).
     ///
@@ -48,10 +62,8 @@ impl Normaliser {
                 return Err(Error::new(
                     ErrorKind::Media,
                     format!(
-                        "channel `{channel}` cannot be normalised with rescale factor `{rescale:?}`, mean `{:?}` and \
-                         standard deviation `{:?}`",
-                        normalise.map(|(mean, _)| mean[channel]),
-                        normalise.map(|(_, std)| std[channel])
+                        "channel {channel} cannot be normalised: {}",
+                        settings(rescale, normalise, channel)
                     ),
                 ));
             }

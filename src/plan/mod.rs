@@ -15,6 +15,7 @@ use crate::descriptor::expression::Expression;
 use crate::descriptor::{Descriptor, Pick, RawDescriptor};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
+use crate::media::Normaliser;
 use crate::problem::{Problem, Problems};
 
 pub use self::media::{Cost, Frame, Framing, Input, MediaPlan, concerns_media, requirement_failed};
@@ -122,6 +123,33 @@ impl Plan {
             }
         }
         problems
+    }
+
+    /// The table that turns bytes of a picture into values, and the mean colour per channel.
+    ///
+    /// # Errors
+    /// The problem of a value that is missing, of another type, or that makes values which are not finite.
+    pub fn normaliser(&self) -> Result<(Normaliser, [f64; 3]), Problem> {
+        let Some(settings) = self.descriptor.family.image.as_ref().map(|image| &image.pixels)
+        else {
+            return Err(Problem::error("key-missing", "this family takes no images"));
+        };
+        let values = &self.values;
+        let channels = |name: &str| {
+            let numbers = values.numbers(name, 3)?;
+            Ok::<_, Problem>([numbers[0], numbers[1], numbers[2]]) // `numbers` has checked the length
+        };
+        let mean = channels(&settings.mean)?;
+        let rescale = values.flag(&settings.rescale)?;
+        let factor = values.number(&settings.factor)?;
+        let normalise = if values.flag(&settings.normalise)? {
+            Some((mean, channels(&settings.std)?))
+        } else {
+            None
+        };
+        let normaliser = Normaliser::new(rescale.then_some(factor), normalise)
+            .map_err(|error| Problem::error("pixel-settings", error.message().to_owned()))?;
+        Ok((normaliser, mean))
     }
 
     /// The family's name.
