@@ -75,7 +75,7 @@ pub(crate) struct DevicesCommand {
 /// A family and a checkpoint, in the ways that they can be named.
 #[derive(Debug, Args)]
 pub(crate) struct Subject {
-    /// [FAMILY] [CKPT]: a single one is CKPT if it is a folder, else FAMILY
+    /// A family and a checkpoint; a single one is CKPT if it is a folder, else FAMILY
     #[arg(value_name = "FAMILY CKPT", num_args = 1..=2, required = true)]
     names: Vec<String>,
     /// The family: a path to a TOML file, or the name of a built-in one.
