@@ -29,14 +29,20 @@ pub(crate) enum Command {
     /// List the built-in families.
     Families(FamiliesCommand),
     /// Compare a family file and a checkpoint, and say what is wrong where.
+    #[command(override_usage = "spec check [OPTIONS] [FAMILY] [CKPT]")]
     Check(CheckCommand),
     /// The most prompt tokens that one item can cost, with an input that reaches it.
+    #[command(override_usage = "spec floor [OPTIONS] [FAMILY] CKPT")]
     Floor(FloorCommand),
     /// What given inputs cost.
+    #[command(
+        override_usage = "spec count [OPTIONS] [FAMILY] CKPT (--size WxH | --image FILE | --samples N)…"
+    )]
     Count(CountCommand),
     /// Write or compare a text snapshot of resolved values, floors and witnesses.
     Snapshot(SnapshotCommand),
     /// The merged family file; with a checkpoint, every value with its source and the topology.
+    #[command(override_usage = "spec show [OPTIONS] [FAMILY] [CKPT]")]
     Show(ShowCommand),
     /// Print the JSON Schema of a family file.
     Schema(SchemaCommand),
@@ -76,7 +82,7 @@ pub(crate) struct DevicesCommand {
 #[derive(Debug, Args)]
 pub(crate) struct Subject {
     /// A family and a checkpoint; a single one is CKPT if it is a folder, else FAMILY
-    #[arg(value_name = "FAMILY CKPT", num_args = 1..=2, required = true)]
+    #[arg(value_name = "FAMILY, CKPT", num_args = 1..=2, required = true)]
     names: Vec<String>,
     /// The family: a path to a TOML file, or the name of a built-in one.
     #[arg(long)]
