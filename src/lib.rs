@@ -1,17 +1,19 @@
 //! Vision- and audio-language model families as data: exact token floors, checks, and a reference-exact forward pass.
 //!
-//! A family is a TOML file ([`RawDescriptor`]), bound to a checkpoint folder ([`Checkpoint`]) as a [`Plan`]. A plan answers
+//! A family is a TOML file ([`Descriptor`]), bound to a checkpoint folder ([`Checkpoint`]) as a [`Plan`]. A plan answers
 //! what images cost, without weights; with weights on a backend it is a [`Model`].
 //!
 //! ```
-//! use vlm_spec::{Checkpoint, ImageSize, Modality, Plan};
+//! use vlm_spec::{Checkpoint, Descriptor, Modality, Plan};
 //!
 //! # fn main() -> vlm_spec::Result<()> {
 //! let checkpoint = Checkpoint::open("tests/fixtures/checkpoints/Qwen__Qwen2-VL-7B-Instruct")?;
-//! let plan = Plan::resolve(&checkpoint.find_family()?, &checkpoint)?;
+//! let plan = Plan::resolve(&Descriptor::load("qwen2vl")?, &checkpoint)?;
 //! let floor = plan.floor(Modality::Image)?;
 //! assert_eq!((floor.floor, floor.exact), (16386, true));
 //! assert_eq!(plan.count(&floor.witness)?.tokens(), 16386);
+//! // where the family is not known, the checkpoint says which one matches
+//! assert_eq!(checkpoint.find_family()?.name(), "qwen2vl");
 //! # Ok(())
 //! # }
 //! ```

@@ -38,7 +38,8 @@ impl Report {
 ///
 /// # Errors
 /// Only where nothing can be compared, such as weight files in an unreadable folder.
-pub fn check(raw: &RawDescriptor, checkpoint: &Checkpoint) -> Result<Report> {
+pub fn check(descriptor: &impl AsRef<RawDescriptor>, checkpoint: &Checkpoint) -> Result<Report> {
+    let raw = descriptor.as_ref();
     let mut findings = Problems::default();
     for parts in raw.combinations() {
         if let Err(error) = raw.describe(&parts) {

@@ -27,6 +27,7 @@ pub use self::node::{Node, NodeValue, Origin};
 pub use self::part::Pick;
 pub use self::raw::RawDescriptor;
 pub use self::schema::family_schema;
+use crate::error::Result;
 use crate::problem::Place;
 
 /// A family, merged and typed, with a way back to the lines it came from.
@@ -37,9 +38,32 @@ pub struct Descriptor {
     /// The typed tables.
     pub family: Family,
     source: Node,
+    raw: Box<RawDescriptor>,
+}
+
+impl AsRef<RawDescriptor> for Descriptor {
+    fn as_ref(&self) -> &RawDescriptor {
+        &self.raw
+    }
+}
+
+impl AsRef<RawDescriptor> for RawDescriptor {
+    fn as_ref(&self) -> &RawDescriptor {
+        self
+    }
 }
 
 impl Descriptor {
+    /// Loads a family with the parts that stand where no checkpoint says otherwise: a path to a TOML file, or the name of an
+    /// embedded one. Bound to a checkpoint, it takes the parts that this one picks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Descriptor`](crate::error::ErrorKind::Descriptor) with every problem of the file.
+    pub fn load(family: &str) -> Result<Self> {
+        let raw = RawDescriptor::load(family)?;
+        raw.describe(&raw.first_parts())
+    }
+
     /// Where the dotted key path is written.
     pub fn place(&self, key: &str) -> Place {
         self.source.place(key)

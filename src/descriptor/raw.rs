@@ -143,7 +143,12 @@ impl RawDescriptor {
             return Err(problems);
         }
         match serde_json::from_value::<Family>(root.to_json()) {
-            Ok(family) => Ok(Descriptor { name: self.name.clone(), family, source: root }),
+            Ok(family) => Ok(Descriptor {
+                name: self.name.clone(),
+                family,
+                source: root,
+                raw: Box::new(self.clone()),
+            }),
             Err(error) => {
                 Err(Problem::error("value-type", error.to_string()).at(root.place("")).into())
             }

@@ -61,16 +61,20 @@ impl Plan {
     /// # Errors
     /// Where a part cannot be picked, the family file has problems, or an override names no value. A missing or
     /// contradictory config value is no error here: it is one of whatever reads it.
-    pub fn resolve(raw: &RawDescriptor, checkpoint: &Checkpoint) -> Result<Self> {
-        Self::resolve_with(raw, checkpoint, &Overrides::new())
+    pub fn resolve(
+        descriptor: &impl AsRef<RawDescriptor>,
+        checkpoint: &Checkpoint,
+    ) -> Result<Self> {
+        Self::resolve_with(descriptor, checkpoint, &Overrides::new())
     }
 
     /// The same with some preprocessing values set by the caller.
     pub fn resolve_with(
-        raw: &RawDescriptor,
+        descriptor: &impl AsRef<RawDescriptor>,
         checkpoint: &Checkpoint,
         overrides: &Overrides,
     ) -> Result<Self> {
+        let raw = descriptor.as_ref();
         let mut parts = Vec::new();
         let mut problems = Problems::default();
         for pick in raw.picks() {
