@@ -219,7 +219,13 @@ fn missing_and_broken_files_give_no_number() {
 #[test]
 fn contradictions_give_no_number() {
     type Edit = fn(&mut Value);
-    let cases: [(&str, &str, Edit, &[&str]); 15] = [
+    let cases: [(&str, &str, Edit, &[&str]); 16] = [
+        (
+            "Qwen__Qwen2-VL-7B-Instruct",
+            "config.json",
+            |json| json["vision_config"] = serde_json::json!([]),
+            &["vision_config` is not an object"],
+        ),
         // what the size policy does not describe must not be counted with it
         (
             "Qwen__Qwen2-VL-7B-Instruct",

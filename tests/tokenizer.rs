@@ -249,6 +249,14 @@ fn a_missing_or_broken_tokenizer_is_an_error() {
         Tokenizer::load(&directory, &[]).unwrap_err().message(),
         "`tokenizer.json` is not understood"
     );
+    // the library panics on this one: a merge that is longer than every entry
+    let faulty = r#"{"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,
+        "decoder":null,"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}}"#;
+    fs::write(directory.join("tokenizer.json"), faulty).unwrap();
+    assert_eq!(
+        Tokenizer::load(&directory, &[]).unwrap_err().message(),
+        "`tokenizer.json` is not understood"
+    );
     fs::write(directory.join("tokenizer_config.json"), "[").unwrap();
     assert_eq!(
         TokenizerFiles::read(&directory).unwrap_err().message(),

@@ -228,17 +228,21 @@ fn dress(
 
 /// The tokenizer of a `tokenizer.json`, read from its renamed text.
 fn build(json: &str, renamed: &str) -> Result<tokenizers::Tokenizer> {
-    tokenizers::Tokenizer::from_bytes(renamed.as_bytes()).or_else(|error| {
+    parse(renamed).or_else(|error| {
         // only renaming may have cost it merges; a file that is faulty as it stands is not to be mended
-        let sound = renamed != json && tokenizers::Tokenizer::from_bytes(json.as_bytes()).is_ok();
+        let sound = renamed != json && parse(json).is_ok();
         let mended = sound.then(|| rename::drop_lost_merges(renamed)).flatten();
-        mended
-            .and_then(|mended| tokenizers::Tokenizer::from_bytes(mended.as_bytes()).ok())
-            .ok_or_else(|| {
-                Error::new(ErrorKind::Tokenizer, "`tokenizer.json` is not understood")
-                    .with_source(error)
-            })
+        mended.and_then(|mended| parse(&mended).ok()).ok_or_else(|| {
+            Error::new(ErrorKind::Tokenizer, "`tokenizer.json` is not understood")
+                .with_source(error)
+        })
     })
+}
+
+/// The library's own reading. It panics on some faulty models, such as a merge longer than every entry of the vocabulary.
+fn parse(json: &str) -> Result<tokenizers::Tokenizer, tokenizers::Error> {
+    std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(json.as_bytes()))
+        .unwrap_or_else(|_| Err("its model contradicts itself".into()))
 }
 
 fn apply_pipeline(

@@ -5,7 +5,7 @@
 //! item  := <token>                              a token of `[tokens]`, by name
 //!        | "literal"                            a text of `[image.literals]`, by name
 //!        | *                                    one encoder row, on a fill token
-//!        | ~vector                              a learned vector of `[image.vectors]`, on a fill token
+//!        | ~vector                              a learned vector, on a fill token; there is no table of them yet, so a name is reported
 //!        | [count: strip]                       repeated `count` times
 //!        | [count; separator: strip]            with `separator` between repetitions
 //!        | (condition ? strip : strip)

@@ -15,6 +15,7 @@ pub use self::area::Area;
 pub use self::crop::Crop;
 pub use self::maximum::{Formula, Maximum};
 use crate::descriptor::expression::{Bound, ExpressionError};
+pub use crate::descriptor::image::LAYOUT_NAMES;
 
 /// The longest side of an admissible image, in pixels.
 pub const LONGEST_SIDE: u32 = 65_535;
@@ -61,9 +62,6 @@ impl Layout {
             .collect()
     }
 }
-
-/// The names of a layout's values.
-pub const LAYOUT_NAMES: [&str; 4] = ["rows", "cols", "width", "height"];
 
 /// A resize policy with all its parameters known.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -188,12 +188,25 @@ impl<'a> Resolver<'a> {
         })
     }
 
+    /// A root that is there must be an object: an array or a string in its place is no absent section.
+    fn roots_are_tables(&self, section: &Section) -> Result<(), Problem> {
+        for root in self.candidates(section, "") {
+            if let Some(found) = root.file.get(&root.path).filter(|found| !found.is_object()) {
+                let label = root.file.label(&root.path);
+                return Err(Problem::error("config-type", format!("`{label}` is not an object"))
+                    .expected_found("an object", found.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn lookup(
         &mut self,
         section: &Section,
         entry: &str,
         lookup: &Lookup,
     ) -> Result<Resolved, Problem> {
+        self.roots_are_tables(section)?;
         let own = [entry.to_owned()];
         let paths: &[String] = match (&lookup.same, &lookup.at) {
             (Some(same), _) => same,
