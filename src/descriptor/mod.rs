@@ -18,6 +18,7 @@ mod references;
 mod schema;
 pub mod slot;
 pub mod strip;
+pub mod tower;
 mod validate;
 mod whole;
 

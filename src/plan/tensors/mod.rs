@@ -1,7 +1,9 @@
 //! The tensors that a plan reads: names below a root, shapes, and the descriptor key that asks for each.
 
-use super::graph::{EncoderPlan, GraphPlan, NormPlan, OpPlan, StackPlan};
-use crate::descriptor::block::MlpKind;
+mod encoder;
+mod stack;
+
+use super::graph::{GraphPlan, NormPlan};
 use crate::descriptor::family::Root;
 
 /// Which prefix of a [`Root`] a tensor's name stands below.
@@ -86,7 +88,7 @@ struct List {
 }
 
 impl List {
-    fn add(
+    pub(super) fn add(
         &mut self,
         component: Component,
         name: String,
@@ -97,7 +99,7 @@ impl List {
         self.specs.push(TensorSpec { component, name, shape, required, key: key.to_owned() });
     }
 
-    fn linear(
+    pub(super) fn linear(
         &mut self,
         component: Component,
         name: &str,
@@ -112,7 +114,7 @@ impl List {
         }
     }
 
-    fn norm_named(
+    pub(super) fn norm_named(
         &mut self,
         component: Component,
         name: &str,
@@ -127,86 +129,7 @@ impl List {
         }
     }
 
-    fn norm(&mut self, component: Component, norm: &NormPlan, width: usize, key: &str) {
+    pub(super) fn norm(&mut self, component: Component, norm: &NormPlan, width: usize, key: &str) {
         self.norm_named(component, &norm.name, norm, width, true, key);
-    }
-
-    fn stack(&mut self, component: Component, stack: &StackPlan, needed: usize) {
-        let attention = &stack.attention;
-        let (query, keys) =
-            (attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim);
-        let (width, hidden) = (stack.width, stack.mlp.hidden);
-        let [q, k, v, o] = attention.bias;
-        let mut linears = if attention.fused {
-            vec![("qkv", [query + 2 * keys, width], q || k || v)]
-        } else {
-            vec![("q", [query, width], q), ("k", [keys, width], k), ("v", [keys, width], v)]
-        };
-        linears.push(("o", [width, query], o));
-        if stack.mlp.kind == MlpKind::Gated {
-            linears.push(("gate", [hidden, width], stack.mlp.bias));
-        }
-        linears.push(("up", [hidden, width], stack.mlp.bias));
-        linears.push(("down", [width, hidden], stack.mlp.bias));
-        for index in 0..stack.layers {
-            let required = index < needed;
-            for slot in ["norm1", "norm2"] {
-                let key = format!("{}.names.{slot}", stack.key);
-                if let Some(name) = stack.name(index, slot) {
-                    self.norm_named(component, &name, &stack.norm, width, required, &key);
-                }
-            }
-            for (slot, shape, bias) in &linears {
-                let key = format!("{}.names.{slot}", stack.key);
-                if let Some(name) = stack.name(index, slot) {
-                    self.linear(component, &name, *shape, *bias, required, &key);
-                }
-            }
-        }
-    }
-
-    fn encoder(&mut self, encoder: &EncoderPlan) {
-        let tower = Component::Tower;
-        let width = encoder.stack.width;
-        let patch = &encoder.patch;
-        let mut shape = vec![width, 3];
-        shape.extend(patch.frames);
-        shape.extend([patch.size, patch.size]);
-        self.add(tower, format!("{}.weight", patch.name), shape, true, "image.tower.patch.name");
-        if patch.bias {
-            self.add(
-                tower,
-                format!("{}.bias", patch.name),
-                vec![width],
-                true,
-                "image.tower.patch.name",
-            );
-        }
-        if let Some(class) = &encoder.class {
-            self.add(tower, class.clone(), vec![width], true, "image.tower.class.parameter");
-        }
-        if let Some((rows, name)) = &encoder.position {
-            self.add(
-                tower,
-                format!("{name}.weight"),
-                vec![*rows, width],
-                true,
-                "image.tower.position.name",
-            );
-        }
-        if let Some(norm) = &encoder.enter {
-            self.norm(tower, norm, width, "image.tower.enter.name");
-        }
-        self.stack(tower, &encoder.stack, encoder.depth());
-        for (index, op) in encoder.ops.iter().enumerate() {
-            let key = format!("image.connector.ops.{index}.name");
-            match op {
-                OpPlan::Linear { input, out, bias, name } => {
-                    self.linear(Component::Connector, name, [*out, *input], *bias, true, &key);
-                }
-                OpPlan::Norm { norm, width } => self.norm(Component::Connector, norm, *width, &key),
-                OpPlan::Activation(_) | OpPlan::Merge { .. } => {}
-            }
-        }
     }
 }
