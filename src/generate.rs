@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Embedded, Model, Picture, Timings, Trace, TraceTensor};
+use crate::model::{Embedded, Model, Timings, Trace, TraceTensor};
+use crate::preprocess::Picture;
 use crate::prompt::Request;
 
 /// How tokens are chosen.
@@ -195,8 +196,7 @@ impl<B: Backend> Model<B> {
             .collect();
         trace.insert("positions".to_owned(), TraceTensor::Integer(vec![axes, length], by_axis));
         // a policy with one fixed size gives tiles; a picture at its own size is one run of tokens
-        let tiled =
-            matches!(&self.plan().image, Some(Ok(media)) if media.policy.budget_kind() == "fixed");
+        let tiled = matches!(&self.plan().image, Some(Ok(media)) if media.shape.policy.budget_kind() == "fixed");
         let keep =
             |trace: &mut Trace, name: String, tensor: &B::Tensor, tiles: bool| -> Result<()> {
                 let (rows, width) = backend.shape(tensor);
@@ -205,12 +205,11 @@ impl<B: Backend> Model<B> {
                 Ok(())
             };
         for (item, picture) in pictures.iter().enumerate() {
-            let pixels = &picture.pixels;
-            let shape = vec![1, pixels.channels, pixels.height, pixels.width];
-            trace.insert(
-                format!("image.{item}.pixels"),
-                TraceTensor::Float(shape, pixels.data.clone()),
-            );
+            if let Some(first) = picture.views.first() {
+                let shape = vec![picture.views.len(), first.channels, first.height, first.width];
+                let pixels = picture.views.iter().flat_map(|view| &view.data).copied().collect();
+                trace.insert(format!("image.{item}.pixels"), TraceTensor::Float(shape, pixels));
+            }
             if let (Some(tower), Some(features)) = (towers.get(item), features.get(item)) {
                 keep(&mut trace, format!("image.{item}.tower"), tower, tiled)?;
                 keep(&mut trace, format!("image.{item}.features"), features, false)?;

@@ -34,6 +34,7 @@ pub mod layout;
 pub mod media;
 pub mod model;
 pub mod plan;
+pub mod preprocess;
 pub mod problem;
 pub mod prompt;
 pub mod snapshot;

@@ -1,7 +1,7 @@
 //! A family with its weights on a backend: pictures in, logits out.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
@@ -14,30 +14,14 @@ use crate::checkpoint::{Checkpoint, FileState, Source};
 use crate::descriptor::family::Root;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Decoder, DecoderCache, Encoder, EncoderInput, TensorSource};
-use crate::layout::crop::ResizeTo;
-use crate::layout::{ImageSize, Layout, Policy};
-use crate::media::{
-    PatchOrder, Planes, Rgb8, center_crop, load_image, pad_to_square, patchify, resize,
-};
+use crate::media::{PatchOrder, Planes, patchify};
 use crate::plan::graph::GraphPlan;
 use crate::plan::tensors::{Component, TensorSpec, tensors};
-use crate::plan::{MediaPlan, Plan};
+use crate::plan::{Modality, Plan};
+use crate::preprocess::{Picture, preprocess};
 use crate::problem::{Level, Problem, Problems};
 use crate::prompt::{Item, Positions, Prompt, PromptMaker, Request, positions};
 use crate::tensor::HostTensor;
-
-/// A picture ready for the tower.
-#[derive(Debug, Clone)]
-pub struct Picture {
-    /// Its size as decoded, orientation applied.
-    pub size: ImageSize,
-    /// What the size policy made of it.
-    pub layout: Layout,
-    /// Normalised values `[3, height, width]`.
-    pub pixels: Planes,
-    /// What was noticed while decoding.
-    pub notes: Vec<String>,
-}
 
 /// A loaded model.
 pub struct Model<B: Backend> {
@@ -186,16 +170,9 @@ impl<B: Backend> Model<B> {
         self.graph.positions.axes()
     }
 
-    fn media(&self) -> Option<&MediaPlan> {
-        self.plan.image.as_ref().and_then(|image| image.as_ref().ok())
-    }
-
-    /// Reads and preprocesses a picture.
-    pub fn picture(&self, file: &Path) -> Result<Picture> {
-        let media = self.media().ok_or_else(|| {
-            Error::new(ErrorKind::Media, format!("family `{}` takes no images", self.plan.family()))
-        })?;
-        preprocess(&self.plan, media, file)
+    /// Reads and preprocesses the pictures of one prompt.
+    pub fn pictures(&self, files: &[PathBuf]) -> Result<Vec<Picture>> {
+        files.iter().map(|file| preprocess(&self.plan, file, files.len())).collect()
     }
 
     /// Tokenises a request, encodes its pictures, and splices their rows between the token embeddings.
@@ -205,9 +182,11 @@ impl<B: Backend> Model<B> {
         pictures: &[Picture],
         timings: &mut Timings,
     ) -> Result<Embedded<B>> {
-        let items: Vec<Item> =
-            pictures.iter().map(|picture| Item { layout: picture.layout }).collect();
-        let prompt = self.maker.make(request, &items, self.media())?;
+        let items: Vec<Item> = pictures
+            .iter()
+            .map(|picture| Item { modality: Modality::Image, layout: picture.layout })
+            .collect();
+        let prompt = self.maker.make(request, &items, &self.plan)?;
         if prompt.ids.is_empty() {
             return Err(Error::new(ErrorKind::Usage, "the prompt has no tokens"));
         }
@@ -245,7 +224,12 @@ impl<B: Backend> Model<B> {
             block: plan.patch.block,
         };
         let inputs = pictures.iter().map(|picture| {
-            let pixels = whole_patches(&picture.pixels, plan.patch.size)?;
+            let [view] = &picture.views[..] else {
+                let views = picture.views.len();
+                let message = format!("a picture of {views} tiles is not encoded yet");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            };
+            let pixels = whole_patches(view, plan.patch.size)?;
             let patches = patchify(&pixels, order)?;
             Ok(EncoderInput {
                 rows: pixels.height / plan.patch.size,
@@ -380,52 +364,6 @@ fn agreed_marker(plan: &Plan, checkpoint: &Checkpoint) -> Result<()> {
         format!("{} ({})", configured.value, configured.source),
     );
     Err(Error::new(ErrorKind::Placeholders, problem.message.clone()).with_problems(problem.into()))
-}
-
-/// Decodes a picture and makes it what the reference processor makes of it.
-pub fn preprocess(plan: &Plan, media: &MediaPlan, file: &Path) -> Result<Picture> {
-    let loaded = load_image(file)?;
-    let size = ImageSize { width: loaded.image.width(), height: loaded.image.height() };
-    let name = file.display();
-    let layout = media.policy.layout(size).map_err(|reason| {
-        Error::new(ErrorKind::Media, format!("`{name}` ({size}) is refused: {reason}"))
-    })?;
-    let (normaliser, mean) = plan.normaliser().map_err(|problem| config_error(&problem.into()))?;
-    let image = apply_policy(loaded.image, size, media, &layout, mean)?;
-    Ok(Picture { size, layout, pixels: normaliser.apply(&image), notes: loaded.notes })
-}
-
-fn apply_policy(
-    mut image: Rgb8,
-    mut size: ImageSize,
-    media: &MediaPlan,
-    layout: &Layout,
-    mean: [f64; 3],
-) -> Result<Rgb8> {
-    match &media.policy {
-        Policy::Area(_) => resize(&image, layout.width, layout.height, media.filter),
-        Policy::Crop(crop) => {
-            if crop.pad_square {
-                // `pad_to_square(background_color=int(255 * mean))`
-                image = pad_to_square(&image, mean.map(|mean| (mean * 255.0) as u8))?;
-                size = ImageSize { width: image.width(), height: image.height() };
-            }
-            if let Some(to) = crop.resize {
-                image = resize_to(&image, to, size, media)?;
-            }
-            if crop.cut { center_crop(&image, layout.width, layout.height) } else { Ok(image) }
-        }
-    }
-}
-
-fn resize_to(image: &Rgb8, to: ResizeTo, size: ImageSize, media: &MediaPlan) -> Result<Rgb8> {
-    let target = to.target(size).ok_or_else(|| {
-        Error::new(
-            ErrorKind::Media,
-            format!("a picture of {size} is too thin: its long side would overflow"),
-        )
-    })?;
-    resize(image, target.width, target.height, media.filter)
 }
 
 /// Everything a traced run keeps, by the names of the trace file.

@@ -34,8 +34,18 @@ fn floor(text: &mut String, plan: &Plan, modality: Modality) {
             );
             let _ =
                 writeln!(text, "  framing    {} ({})", floor.framing, exact(floor.framing_exact));
-            let _ =
-                writeln!(text, "  embeds     {}, witness {}", floor.embeds, floor.embeds_witness);
+            let _ = match floor.embeds_witness {
+                Some(witness) => {
+                    writeln!(text, "  embeds     {}, witness {witness}", floor.embeds)
+                }
+                None => writeln!(text, "  embeds     0"),
+            };
+            if let Some((patches, witness)) = floor.patches {
+                let _ = writeln!(text, "  patches    {patches}, witness {witness}");
+            }
+            if let Some(states) = floor.states {
+                let _ = writeln!(text, "  states     {states}");
+            }
             let _ = writeln!(text, "  formula    {}", floor.formula);
         }
         Err(error) => {

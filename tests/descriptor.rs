@@ -8,9 +8,9 @@ use std::{env, fs};
 
 use serde_json::{Map, Value};
 use vlm_spec::checkpoint::Source;
+use vlm_spec::descriptor;
 use vlm_spec::descriptor::{Library, RawDescriptor, family_schema};
 use vlm_spec::plan::tensors::Component;
-use vlm_spec::{descriptor, layout};
 
 const BEGIN: &str = "<!-- vocabulary: generated, see tests/descriptor.rs -->\n";
 const END: &str = "<!-- end of vocabulary -->\n";
@@ -71,8 +71,10 @@ fn the_schema_speaks_to_old_readers() {
 /// Names that two rooms of the house know without importing each other.
 #[test]
 fn words_agree_across_layers() {
-    let layout = layout::Layout { rows: 0, cols: 0, width: 0, height: 0 };
-    assert_eq!(layout.fields().map(|(name, _)| name), layout::LAYOUT_NAMES);
+    let schema = family_schema();
+    let kinds = schema["definitions"]["Resize"]["anyOf"].as_array().unwrap();
+    let kinds = kinds.iter().map(|kind| kind["properties"]["kind"]["const"].as_str().unwrap());
+    assert!(kinds.eq(descriptor::resize::KINDS.map(|(kind, _)| kind)));
     assert_eq!(descriptor::config::SOURCES, Source::NAMES.map(|(name, _)| name));
     assert_eq!(descriptor::family::COMPONENTS, Component::NAMES.map(|(name, _)| name));
 }
@@ -104,7 +106,7 @@ fn the_reference_page_lists_the_whole_vocabulary() {
     }
     // the vocabulary grows, the rest stays an hour's reading
     let written = before.lines().count() + after.lines().count();
-    assert!(written <= 260, "{written} lines are written by hand");
+    assert!(written <= 280, "{written} lines are written by hand");
 }
 
 /// Keys of the language that the page does not name in code.

@@ -10,7 +10,7 @@ use vlm_spec::checkpoint::Checkpoint;
 use vlm_spec::descriptor::{Library, RawDescriptor};
 use vlm_spec::error::{ErrorKind, Result};
 use vlm_spec::floor::{ensure_image_context_capacity, image_context_floor};
-use vlm_spec::layout::ImageSize;
+use vlm_spec::layout::{ImageSize, MediaSize};
 use vlm_spec::plan::{Modality, Overrides, Plan};
 
 fn fixtures() -> PathBuf {
@@ -69,7 +69,7 @@ fn published_floors() {
         assert_eq!(floor.floor, expansion + framing);
         assert_eq!(floor.embeds, expansion);
         assert!(floor.exact);
-        assert_eq!(floor.witness, ImageSize { width, height }, "{name}");
+        assert_eq!(floor.witness, MediaSize::Image(ImageSize { width, height }), "{name}");
         // the witness really goes through the size function
         assert_eq!(plan.count(&floor.witness).unwrap().expansion, expansion);
         assert!(floor.inputs.iter().all(|input| !input.source.is_empty()));

@@ -71,7 +71,7 @@ fn request(case: &Value) -> (Option<String>, Vec<Message>, Vec<PathBuf>) {
 
 fn run_case(model: &Model<Cpu>, case: &Value) -> Trace {
     let (raw, messages, files) = request(case);
-    let pictures: Vec<_> = files.iter().map(|file| model.picture(file).unwrap()).collect();
+    let pictures = model.pictures(&files).unwrap();
     let request = match &raw {
         Some(text) => Request::Raw(text),
         None => Request::Messages(&messages),
@@ -249,7 +249,7 @@ fn generation_equals_the_trace_on_any_number_of_threads() {
     let mut traces = Vec::new();
     for threads in [1, 2, 3] {
         let model = load(&folder, threads);
-        let pictures: Vec<_> = files.iter().map(|file| model.picture(file).unwrap()).collect();
+        let pictures = model.pictures(&files).unwrap();
         let trace = model.trace(Request::Messages(&messages), &pictures, 16).unwrap();
         let mut seen = Vec::new();
         let generated = model

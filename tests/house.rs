@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use vlm_spec::descriptor::{Node, NodeValue};
 
 /// Rooms from the ground up: a module imports only what stands before it.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "problem",
     "error",
     "tensor",
@@ -18,6 +18,7 @@ const ORDER: [&str; 16] = [
     "layout",
     "checkpoint",
     "plan",
+    "preprocess",
     "prompt",
     "graph",
     "floor",

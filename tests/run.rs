@@ -16,8 +16,8 @@ use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use session::{Session, assert_session};
 use vlm_spec::checkpoint::Checkpoint;
-use vlm_spec::layout::ImageSize;
-use vlm_spec::plan::Plan;
+use vlm_spec::layout::{ImageSize, MediaSize};
+use vlm_spec::plan::{Modality, Plan};
 use vlm_spec::prompt::{Content, Item, Message, PromptMaker, Request};
 
 const MARKER: &str = "<|image_pad|>";
@@ -440,15 +440,16 @@ fn a_prompt_of_a_megabyte_is_tokenised() {
         let plan = Plan::resolve(&checkpoint.find_family().unwrap(), &checkpoint).unwrap();
         let maker = PromptMaker::open(&plan).unwrap();
         let media = plan.image.as_ref().unwrap().as_ref().unwrap();
-        let item =
-            Item { layout: media.policy.layout(ImageSize { width: 900, height: 700 }).unwrap() };
+        let size = MediaSize::Image(ImageSize { width: 900, height: 700 });
+        let layout = media.shape.policy.layout(size).unwrap();
+        let item = Item { modality: Modality::Image, layout };
         for piece in
             ["The quick brown fox, 12 times. ", "a", " ", "<image><|image_pad|>", "日本語🙂\n"]
         {
             let text = Content::Text(piece.repeat((1 << 20) / piece.len()));
             let messages = [Message::new("user", vec![Content::Image, text])];
             let prompt = maker
-                .make(Request::Messages(&messages), std::slice::from_ref(&item), Some(media))
+                .make(Request::Messages(&messages), std::slice::from_ref(&item), &plan)
                 .unwrap();
             assert_eq!(prompt.spans.len(), 1);
             assert!(prompt.ids.len() > 10_000, "{family} {piece:?}: {} tokens", prompt.ids.len());

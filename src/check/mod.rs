@@ -11,7 +11,7 @@ use crate::checkpoint::weights::Listing;
 use crate::descriptor::RawDescriptor;
 use crate::error::{Error, Result};
 use crate::plan::graph::GraphPlan;
-use crate::plan::{MediaPlan, Overrides, Plan};
+use crate::plan::{MediaPlan, Modality, Overrides, Plan};
 use crate::problem::{Level, Place, Problem, Problems};
 use crate::prompt::literal_tokens;
 
@@ -58,18 +58,24 @@ pub fn check(descriptor: &impl AsRef<RawDescriptor>, checkpoint: &Checkpoint) ->
         }
     };
     values(&plan, &mut findings);
-    if let Some(Err(problems)) = &plan.image {
-        add_new(&mut findings, problems.clone());
+    for modality in Modality::ALL {
+        if let Some(Err(problems)) = plan.media(modality) {
+            add_new(&mut findings, problems.clone());
+        }
     }
     add_new(&mut findings, plan.unmet_requirements());
-    if let Some(Ok(media)) = &plan.image {
-        if let Err(mut problem) = plan.normaliser() {
-            if problem.place == Place::default() {
-                problem.place = plan.descriptor.place("image.pixels");
-            }
-            add_new(&mut findings, problem.into());
+    if matches!(plan.image, Some(Ok(_)))
+        && let Err(mut problem) = plan.normaliser()
+    {
+        if problem.place == Place::default() {
+            problem.place = plan.descriptor.place("image.pixels");
         }
-        strip_length(&plan, media, &mut findings);
+        add_new(&mut findings, problem.into());
+    }
+    for modality in Modality::ALL {
+        if let Some(Ok(media)) = plan.media(modality) {
+            strip_length(&plan, media, &mut findings);
+        }
     }
     let graph = GraphPlan::resolve(&plan.descriptor, &plan.values);
     match &graph {
@@ -120,19 +126,18 @@ fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
         .map(|(name, text)| (name.clone(), literal_tokens(&plan.folder, text).0))
         .collect();
     let literal = |name: &str| lengths.get(name).copied().unwrap_or(0);
-    for layout in media.policy.samples() {
-        let place = plan.descriptor.place("floor.image");
+    let modality = media.modality.name();
+    for layout in media.shape.policy.samples() {
+        let place = plan.descriptor.place(&format!("floor.{modality}"));
         let shape = || {
-            let fields: Vec<_> = layout
-                .fields()
-                .into_iter()
-                .map(|(name, value)| format!("{name} = {value}"))
-                .collect();
+            let fields: Vec<_> =
+                layout.fields().map(|(name, value)| format!("{name} = {value}")).collect();
             fields.join(", ")
         };
         let stated = media.stated_length(&layout, literal);
-        let strip =
-            media.strip_length(&layout).map(|length| length.slots(|name| Some(literal(name))));
+        let strip = media
+            .strip_length(&media.shape, &layout)
+            .map(|length| length.slots(|name| Some(literal(name))));
         match (stated, strip) {
             (Ok(stated), Ok(Some(slots))) if i64::try_from(slots) == Ok(stated) => {}
             (Ok(stated), Ok(slots)) => {
@@ -145,9 +150,11 @@ fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
                     .at(place)
                     .expected_found(
                         format!("`{}` gives {stated}", media.formula.text()),
-                        format!("`{}` has {slots}", media.strip.text()),
+                        format!("`{}` has {slots}", media.shape.strip.text()),
                     )
-                    .with_hint("the formula under `[floor]` states the length of `image.strip`"),
+                    .with_hint(format!(
+                        "the formula under `[floor]` states the length of `{modality}.strip`"
+                    )),
                 );
                 return; // one layout tells enough
             }

@@ -4,7 +4,7 @@ use crate::checkpoint::Checkpoint;
 use crate::checkpoint::tokenizer::{Sentinels, Tokenizer, TokenizerFiles};
 use crate::descriptor::Descriptor;
 use crate::plan::graph::GraphPlan;
-use crate::plan::{MediaPlan, Plan};
+use crate::plan::{MediaPlan, Modality, Plan};
 use crate::problem::{Level, Problem, Problems};
 use crate::prompt::template::ChatTemplate;
 use crate::prompt::user_text::render_marked;
@@ -66,9 +66,11 @@ pub(super) fn check(
                 );
             }
             (_, None) if has_tokenizer => {
-                let needed = plan.descriptor.family.image.as_ref().is_some_and(|image| {
-                    image.marker == *name || image.fill.as_ref() == Some(name)
-                });
+                let needed = plan
+                    .descriptor
+                    .family
+                    .media()
+                    .any(|(_, tables)| [tables.marker, tables.fill].contains(&name.as_str()));
                 let level = if needed { Level::Error } else { Level::Warning };
                 findings.push(
                     Problem::error(
@@ -98,12 +100,14 @@ pub(super) fn check(
             }
         }
     }
-    if let Some(Ok(media)) = &plan.image {
-        template(&plan.descriptor, media, checkpoint, &files, findings);
+    for modality in Modality::ALL {
+        if let Some(Ok(media)) = plan.media(modality) {
+            template(&plan.descriptor, media, checkpoint, &files, findings);
+        }
     }
 }
 
-/// One user message with one image and a text must give exactly one marker, in the frame that the family states.
+/// One user message with one item and a text must give exactly one marker, in the frame that the family states.
 fn template(
     descriptor: &Descriptor,
     media: &MediaPlan,
@@ -134,13 +138,17 @@ fn template(
         |name: &String| descriptor.family.tokens.get(name).map_or("", |token| token.text.as_str());
     let marker = descriptor
         .family
-        .image
-        .as_ref()
-        .map(|image| text_of(&image.marker).to_owned())
+        .media()
+        .find(|(name, _)| *name == media.modality.name())
+        .map(|(_, tables)| text_of(&tables.marker.to_owned()).to_owned())
         .unwrap_or_default();
+    let modality = media.modality.name();
+    let item = match media.modality {
+        Modality::Image => Content::Image,
+        Modality::Audio => Content::Audio,
+    };
     let Ok(sentinels) = Sentinels::new(std::slice::from_ref(&marker)) else { return };
-    let messages =
-        [Message::new("user", vec![Content::Image, Content::Text("What is this?".to_owned())])];
+    let messages = [Message::new("user", vec![item, Content::Text("What is this?".to_owned())])];
     let rendered =
         match render_marked(&template, &messages, true, &files.special_tokens(), &sentinels) {
             Ok(rendered) => rendered,
@@ -156,9 +164,9 @@ fn template(
         findings.push(
             Problem::error(
                 "template-marker",
-                "the chat template does not write the marker once for one image",
+                format!("the chat template does not write the marker once for one {modality}"),
             )
-            .at(descriptor.place("image.marker"))
+            .at(descriptor.place(&format!("{modality}.marker")))
             .expected_found(
                 format!("one `{marker}`"),
                 format!("{} in `{}`", pieces.len() - 1, template.source()),
@@ -174,7 +182,7 @@ fn template(
                 "template-frame",
                 "the chat template puts something else around the marker",
             )
-            .at(descriptor.place("image.frame"))
+            .at(descriptor.place(&format!("{modality}.frame")))
             .expected_found(
                 format!("`{lead}` before and `{trail}` after"),
                 format!("`…{}` and `{}…`", tail(before), head(after)),

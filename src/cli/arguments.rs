@@ -209,6 +209,9 @@ pub(crate) struct CountCommand {
     /// A clip's samples at the model's rate; may be repeated.
     #[arg(long = "samples", value_name = "N", group = "inputs")]
     pub(crate) samples: Vec<u64>,
+    /// A clip, of which only the header is read where that tells its length; may be repeated.
+    #[arg(long = "audio", value_name = "FILE", group = "inputs")]
+    pub(crate) audio: Vec<PathBuf>,
     /// Count every item as if it were alone, not as one prompt.
     #[arg(long)]
     pub(crate) each: bool,

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use vlm_spec::descriptor::block::MlpKind;
-use vlm_spec::layout::Policy;
 use vlm_spec::plan::Plan;
 use vlm_spec::plan::graph::{GraphPlan, OpPlan, PositionRule, StackPlan};
 
@@ -23,12 +22,7 @@ impl Drawing {
     pub(super) fn new(plan: &Plan, graph: &GraphPlan) -> Self {
         let mut stages = Vec::new();
         if let (Some(encoder), Some(Ok(media))) = (&graph.image, &plan.image) {
-            let resize = match &media.policy {
-                Policy::Crop(crop) => format!("one size, {} px", crop.witness()),
-                Policy::Area(area) => {
-                    format!("sides in steps of {} px, area within limits", area.step())
-                }
-            };
+            let resize = media.shape.policy.describe();
             stages.push(Stage { title: "picture".to_owned(), lines: vec![resize] });
             let patch = &encoder.patch;
             let mut lines = vec![format!(
@@ -61,7 +55,7 @@ impl Drawing {
             stages.push(Stage { title: "connector".to_owned(), lines: ops.collect() });
             stages.push(Stage {
                 title: "strip".to_owned(),
-                lines: vec![media.strip.text().to_owned()],
+                lines: vec![media.shape.strip.text().to_owned()],
             });
         }
         let decoder = &graph.decoder;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use vlm_spec::error::{ErrorKind, Result};
 use vlm_spec::floor::Floor;
-use vlm_spec::layout::ImageSize;
+use vlm_spec::layout::MediaSize;
 use vlm_spec::plan::Modality;
 
 use super::arguments::FloorCommand;
@@ -66,8 +66,11 @@ pub(super) fn run(command: &FloorCommand) -> Result<Status> {
 }
 
 /// A size as JSON.
-pub(super) fn size(size: ImageSize) -> Value {
-    json!({ "width": size.width, "height": size.height })
+pub(super) fn size(size: MediaSize) -> Value {
+    match size {
+        MediaSize::Image(size) => json!({ "width": size.width, "height": size.height }),
+        MediaSize::Samples(samples) => json!({ "samples": samples }),
+    }
 }
 
 /// A floor as JSON.
@@ -77,7 +80,7 @@ pub(super) fn document(floor: &Floor) -> Value {
         .iter()
         .map(|input| json!({ "name": input.name, "value": input.value, "source": input.source }))
         .collect();
-    json!({
+    let mut document = json!({
         "modality": floor.modality.name(),
         "floor": floor.floor,
         "expansion": floor.expansion,
@@ -86,10 +89,20 @@ pub(super) fn document(floor: &Floor) -> Value {
         "framing_exact": floor.framing_exact,
         "witness": size(floor.witness),
         "embeds": floor.embeds,
-        "embeds_witness": size(floor.embeds_witness),
+        "embeds_witness": floor.embeds_witness.map(size),
         "formula": floor.formula,
         "inputs": inputs,
-    })
+    });
+    if let Some(fields) = document.as_object_mut() {
+        if let Some((patches, witness)) = floor.patches {
+            fields.insert("patches".to_owned(), patches.into());
+            fields.insert("patches_witness".to_owned(), size(witness));
+        }
+        if let Some(states) = floor.states {
+            fields.insert("states".to_owned(), states.into());
+        }
+    }
+    document
 }
 
 /// A floor in words.
@@ -97,19 +110,28 @@ pub(super) fn describe(floor: &Floor, inputs: bool) -> String {
     let how = if floor.exact { "" } else { "at most " };
     let about = if floor.framing_exact { "" } else { "at most " };
     let mut text = format!(
-        "{}: {} prompt tokens = {how}{} ({}) + {about}{} framing\n  reached by a picture of {}\n",
+        "{}: {} prompt tokens = {how}{} ({}) + {about}{} framing\n  reached by {} of {}\n",
         floor.modality.name(),
         floor.floor,
         floor.expansion,
         floor.formula,
         floor.framing,
+        match floor.witness {
+            MediaSize::Image(_) => "a picture",
+            MediaSize::Samples(_) => "a clip",
+        },
         floor.witness,
     );
-    if floor.embeds != floor.expansion || floor.embeds_witness != floor.witness {
-        text.push_str(&format!(
-            "  at most {} embeds, reached by {}\n",
-            floor.embeds, floor.embeds_witness
-        ));
+    if let Some(witness) = floor.embeds_witness
+        && (floor.embeds != floor.expansion || witness != floor.witness)
+    {
+        text.push_str(&format!("  at most {} embeds, reached by {witness}\n", floor.embeds));
+    }
+    if let Some((patches, witness)) = floor.patches {
+        text.push_str(&format!("  at most {patches} patches, reached by {witness}\n"));
+    }
+    if let Some(states) = floor.states {
+        text.push_str(&format!("  at most {states} rows for cross-attention\n"));
     }
     if inputs {
         for input in &floor.inputs {

@@ -11,7 +11,8 @@ use vlm_spec::backend::Backend;
 use vlm_spec::backend::cpu::Cpu;
 use vlm_spec::error::{Error, ErrorKind, Result};
 use vlm_spec::generate::Sampling;
-use vlm_spec::model::{Model, Picture, Timings, preprocess};
+use vlm_spec::model::{Model, Timings};
+use vlm_spec::preprocess::{Picture, preprocess};
 use vlm_spec::prompt::{Content, Conversation, Message, Request, place_media};
 
 use super::arguments::{BackendName, Input, RunCommand, load};
@@ -61,12 +62,9 @@ pub(super) fn prepare(input: &Input) -> Result<Ready> {
     let progress = progress(input.quiet, "reading pictures");
     // a picture that cannot be read is found before weights are
     let pictures = Timings::measure(&mut timings.preprocess, || match &plan.image {
-        Some(Ok(media)) => images.iter().map(|file| preprocess(&plan, media, file)).collect(),
-        None if !images.is_empty() => {
-            Err(Error::new(ErrorKind::Media, format!("family `{}` takes no images", plan.family())))
-        }
         // loading says what is wrong with the family's images
-        _ => Ok(Vec::new()),
+        Some(Err(_)) => Ok(Vec::new()),
+        _ => images.iter().map(|file| preprocess(&plan, file, images.len())).collect(),
     });
     progress.set_message("loading weights");
     let loaded = pictures.and_then(|pictures| {

@@ -85,13 +85,14 @@ fn with_checkpoint(
                 (name.to_owned(), document)
             })
             .collect();
-        let floor = plan.floor(Modality::Image).map(|floor| floor::document(&floor)).ok();
+        let floor = |modality| plan.floor(modality).map(|floor| floor::document(&floor)).ok();
         print_json(&json!({
             "family": plan.family(),
             "descriptor": plan.descriptor.source().to_json(),
             "values": values,
             "budget": budget(&plan),
-            "image": floor,
+            "image": floor(Modality::Image),
+            "audio": floor(Modality::Audio),
             "topology": drawing.as_ref().map(Drawing::text),
         }))?;
         return Ok(Status::Fine);
@@ -100,8 +101,10 @@ fn with_checkpoint(
     if let Some(kind) = budget(&plan) {
         text.push_str(&format!("budget: {kind}\n"));
     }
-    if let Ok(floor) = plan.floor(Modality::Image) {
-        text.push_str(&floor::describe(&floor, false));
+    for modality in plan.modalities() {
+        if let Ok(floor) = plan.floor(modality) {
+            text.push_str(&floor::describe(&floor, false));
+        }
     }
     match (&drawing, &graph) {
         (Some(drawing), _) => text.push_str(&format!("\n{}", drawing.text())),
@@ -118,7 +121,8 @@ fn with_checkpoint(
     Ok(Status::Fine)
 }
 
-/// The kind of the image budget.
+/// The kind of the budget: of pictures, or of clips where the family takes only those.
 fn budget(plan: &Plan) -> Option<&'static str> {
-    plan.image.as_ref()?.as_ref().ok().map(|media| media.policy.budget_kind())
+    let media = Modality::ALL.into_iter().find_map(|modality| plan.media(modality))?;
+    media.as_ref().ok().map(|media| media.shape.policy.budget_kind())
 }

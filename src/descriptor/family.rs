@@ -4,9 +4,10 @@ use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
+use super::audio::Audio;
 use super::block::{Norm, Rope, Stack};
 use super::config::{Lookup, Section};
-use super::image::Media;
+use super::image::{Image, Tables};
 use super::slot::{Count, Flag, Number, OneOrMany};
 
 /// One model family, or a part of one.
@@ -24,8 +25,10 @@ pub struct Family {
     pub tokens: IndexMap<String, Token>,
     /// How a prompt is laid out where checkpoints carry no chat template.
     pub prompt: Option<Prompt>,
-    /// Everything about images.
-    pub image: Option<Media>,
+    /// Everything about pictures.
+    pub image: Option<Image>,
+    /// Everything about clips of sound.
+    pub audio: Option<Audio>,
     /// The expressions that state how many tokens one item costs at most, over the layout and config values.
     #[serde(default)]
     #[schemars(schema_with = "floors")]
@@ -49,6 +52,14 @@ pub struct Family {
     /// Checkpoints with known floors; tests hold them.
     #[serde(default)]
     pub example: Vec<Example>,
+}
+
+impl Family {
+    /// What the modalities that the family takes have in common, with their names.
+    pub fn media(&self) -> impl Iterator<Item = (&'static str, Tables<'_>)> {
+        let image = self.image.as_ref().map(|image| ("image", image.tables()));
+        image.into_iter().chain(self.audio.as_ref().map(|audio| ("audio", audio.tables())))
+    }
 }
 
 /// What the family is called and which checkpoints it describes.
@@ -193,6 +204,11 @@ fn floors(_: &mut SchemaGenerator) -> Schema {
                 "type": "string",
                 "x-reads": "floor",
                 "description": "Tokens in place of one image's marker: the length of `image.strip`, stated as a formula."
+            },
+            "audio": {
+                "type": "string",
+                "x-reads": "floor",
+                "description": "Tokens in place of one clip's marker: the length of `audio.strip`, stated as a formula."
             }
         }
     })
@@ -203,7 +219,8 @@ fn known_floors(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "image": { "type": "integer", "minimum": 1, "description": "Tokens in place of one image's marker." }
+            "image": { "type": "integer", "minimum": 1, "description": "Tokens in place of one image's marker." },
+            "audio": { "type": "integer", "minimum": 1, "description": "Tokens in place of one clip's marker." }
         }
     })
 }

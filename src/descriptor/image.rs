@@ -4,23 +4,14 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::slot::{Choice, Count, Flag, Member, Number};
+use super::resize::Resize;
+use super::slot::{Count, Flag, Number};
 use super::tower::{Connector, Features, Tower};
-use crate::media::Filter;
 
-impl Member for Filter {
-    const KIND: &'static str = "filter";
-    const MEMBERS: &'static [(&'static str, &'static str, Self)] = &[
-        ("bilinear", "Triangle, antialiased.", Self::Bilinear),
-        ("bicubic", "Keys' cubic with a = −1/2, antialiased.", Self::Bicubic),
-        ("lanczos", "Lanczos with three lobes, antialiased.", Self::Lanczos),
-    ];
-}
-
-/// Everything about one modality.
+/// Everything about pictures.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Media {
+pub struct Image {
     /// The token that stands for one item in a rendered prompt, by its name in `[tokens]`.
     #[schemars(extend("x-reads" = "token"))]
     pub marker: String,
@@ -44,6 +35,17 @@ pub struct Media {
     /// Texts that a strip uses, by name.
     #[serde(default)]
     pub literals: IndexMap<String, String>,
+    /// Learned vectors that a strip uses, by name: each is as wide as the decoder.
+    #[serde(default)]
+    pub vectors: IndexMap<String, Vector>,
+    /// Patches of the tower over the layout, where they are not the same for every picture: what the tower's cost depends on.
+    #[schemars(extend("x-layout" = true))]
+    pub patches: Option<Count>,
+    /// Rows that the decoder's cross-attention sees of one picture, over the layout, where pictures enter that way.
+    #[schemars(extend("x-layout" = true))]
+    pub states: Option<Count>,
+    /// What holds instead where a prompt has more than one picture.
+    pub several: Option<Several>,
     /// The encoder.
     pub tower: Tower,
     /// What of the encoder's states is used.
@@ -52,66 +54,8 @@ pub struct Media {
     pub connector: Connector,
 }
 
-/// The names of a layout that strips, floors, requirements and position rules may read: what every resize policy returns.
-pub const LAYOUT_NAMES: [&str; 4] = ["rows", "cols", "width", "height"];
-
-fn bare_frame() -> String {
+pub(super) fn bare_frame() -> String {
     "*".to_owned()
-}
-
-/// A resize policy.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-#[schemars(extend("x-kind" = "resize kind"))]
-pub enum Resize {
-    /// One fixed size: resize (shortest edge, or to a height and width), then cut or pad around the centre.
-    Crop(CropParameters),
-    /// Both sides to multiples of a step, keeping the aspect ratio, the area within bounds.
-    Area(AreaParameters),
-}
-
-/// Parameters of `crop`. Layout: `rows`, `cols` (cells of the result), `width`, `height` (its pixels).
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CropParameters {
-    /// Whether pictures are padded to a square with the mean colour first.
-    pub pad_square: Option<Flag>,
-    /// Whether pictures are resized.
-    pub resize: Flag,
-    /// The shortest edge after resizing; 0 where `height` and `width` hold.
-    pub shortest: Count,
-    /// The height after resizing where `shortest` is 0.
-    pub height: Count,
-    /// The width after resizing where `shortest` is 0.
-    pub width: Count,
-    /// Whether the centre is cut out (smaller pictures are padded with black).
-    pub crop: Flag,
-    /// The height cut out.
-    pub crop_height: Count,
-    /// The width cut out.
-    pub crop_width: Count,
-    /// Pixels per cell.
-    pub cell: Count,
-    /// The interpolation.
-    pub filter: Choice<Filter>,
-}
-
-/// Parameters of `area`. Layout: `rows`, `cols` (steps of the result), `width`, `height` (its pixels).
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AreaParameters {
-    /// Both sides become multiples of this many pixels.
-    pub step: Count,
-    /// The smallest area, in pixels.
-    pub least: Count,
-    /// The largest area, in pixels.
-    pub most: Count,
-    /// The largest ratio of the sides; a longer picture is refused.
-    pub aspect: Count,
-    /// Factor on the area before it is compared; left out, 1.
-    pub frames: Option<Count>,
-    /// The interpolation.
-    pub filter: Choice<Filter>,
 }
 
 /// From bytes to floats.
@@ -130,4 +74,63 @@ pub struct Pixels {
     /// The deviation per channel, by the name of a config value.
     #[schemars(extend("x-reads" = "value"))]
     pub std: String,
+}
+
+/// A learned vector.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Vector {
+    /// The tensor's full name below the connector's root; nothing is appended.
+    pub parameter: String,
+}
+
+/// What holds instead where a prompt has more than one picture.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Several {
+    /// How a picture becomes the pixels of the tower.
+    pub resize: Resize,
+    /// The token slots that one marker expands to.
+    #[schemars(extend("x-reads" = "strip"))]
+    pub strip: String,
+}
+
+/// What pictures and clips have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Tables<'a> {
+    /// The token that stands for one item.
+    pub marker: &'a str,
+    /// The token under encoder rows.
+    pub fill: &'a str,
+    /// What the chat template puts around the marker.
+    pub frame: &'a str,
+    /// Tokens that the texts of `frame` may add.
+    pub seam: u32,
+    /// The token slots that one marker expands to.
+    pub strip: &'a str,
+    /// Texts by name.
+    pub literals: &'a IndexMap<String, String>,
+    /// Patches over the layout.
+    pub patches: Option<&'a Count>,
+    /// Rows that cross-attention sees, over the layout.
+    pub states: Option<&'a Count>,
+    /// From encoder states to rows of the decoder.
+    pub connector: &'a Connector,
+}
+
+impl Image {
+    /// What pictures have in common with clips.
+    pub fn tables(&self) -> Tables<'_> {
+        Tables {
+            marker: &self.marker,
+            fill: self.fill.as_deref().unwrap_or(&self.marker),
+            frame: &self.frame,
+            seam: self.seam,
+            strip: &self.strip,
+            literals: &self.literals,
+            patches: self.patches.as_ref(),
+            states: self.states.as_ref(),
+            connector: &self.connector,
+        }
+    }
 }

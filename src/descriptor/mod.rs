@@ -3,6 +3,7 @@
 //! A [`RawDescriptor`] is what the file says, merged over what it extends. Its `use` tables may pick parts by a config
 //! value; [`RawDescriptor::describe`] merges the picked parts and types the result, reporting every problem at once.
 
+pub mod audio;
 pub mod block;
 pub mod config;
 pub mod expression;
@@ -15,6 +16,7 @@ mod node;
 mod part;
 mod raw;
 mod references;
+pub mod resize;
 mod schema;
 pub mod slot;
 pub mod strip;

@@ -3,13 +3,14 @@
 //! The schema says of each string slot what it holds (`x-reads`); [`References::check`] judges one slot. Everything is
 //! looked up in the merged tree, so that one misspelt table does not hide what is wrong with another.
 
+use super::audio::CLIP;
 use super::config::SOURCES;
 use super::expression::{Expression, ExpressionError, Kind};
 use super::family::COMPONENTS;
-use super::image::LAYOUT_NAMES;
 use super::library::{did_you_mean, nearest};
 use super::lookup;
 use super::node::{Node, NodeValue};
+use super::resize::{KINDS, layout_names};
 use super::strip::Strip;
 use super::validate::{join, one_of, unknown_member};
 use crate::problem::{Problem, Problems};
@@ -230,8 +231,9 @@ impl<'a> References<'a> {
 
     /// The problem of `name` if nothing of that name can be read here.
     fn unknown(&self, slot: &Slot<'_>, name: &str, scope: Scope) -> Option<Problem> {
-        let is_layout = LAYOUT_NAMES.contains(&name);
-        let literals = self.keys("image.literals");
+        let layout = self.layout(slot.path);
+        let is_layout = layout.contains(&name);
+        let literals = self.keys(literals_of(slot.path));
         if self.config_value(name).is_some()
             || (scope.layout && is_layout)
             || (scope.literals && literals.contains(&name))
@@ -270,8 +272,8 @@ impl<'a> References<'a> {
         )];
         let mut known = Vec::new();
         if scope.layout {
-            expected.push(format!("a name of the layout (`{}`)", LAYOUT_NAMES.join("`, `")));
-            known.extend(LAYOUT_NAMES);
+            expected.push(format!("a name of the layout (`{}`)", layout.join("`, `")));
+            known.extend(&layout);
         }
         if scope.literals && !literals.is_empty() {
             expected.push(format!("a literal (`{}`)", literals.join("`, `")));
@@ -293,6 +295,22 @@ impl<'a> References<'a> {
             Some(section) => problem.with_hint(format!("did you mean `{section}.{name}`?")),
             None => problem,
         })
+    }
+
+    /// The names of the layout that an expression at `path` reads. Where the kind of policy is not known, which is
+    /// reported elsewhere, any policy's.
+    fn layout(&self, path: &str) -> Vec<&'static str> {
+        let pictures = self.root.get("image").is_some();
+        if is_audio(path) || !pictures {
+            return CLIP.to_vec();
+        }
+        let resize = if path.starts_with("image.several.") {
+            "image.several.resize.kind"
+        } else {
+            "image.resize.kind"
+        };
+        let kind = self.root.get(resize).and_then(Node::as_str);
+        kind.and_then(layout_names).map_or_else(any_layout, <[_]>::to_vec)
     }
 
     /// A slot that takes the name of one config value, and no expression.
@@ -330,7 +348,7 @@ impl<'a> References<'a> {
             strip
                 .literals()
                 .iter()
-                .filter_map(|name| self.name(slot, "literal", "image.literals", name)),
+                .filter_map(|name| self.name(slot, "literal", literals_of(slot.path), name)),
         );
         problems.extend(
             strip
@@ -423,4 +441,23 @@ fn prefix(slot: &Slot<'_>, text: &str, kind: &str, known: &[&str]) -> Option<Pro
         .problem("name-unknown", format!("there is no {kind} `{word}`"))
         .expected_found(format!("{} before the `:`", one_of(known)), format!("`{word}`"));
     Some(did_you_mean(problem, word, known))
+}
+
+fn is_audio(path: &str) -> bool {
+    path.starts_with("audio.") || path == "floor.audio"
+}
+
+fn literals_of(path: &str) -> &'static str {
+    if is_audio(path) { "audio.literals" } else { "image.literals" }
+}
+
+/// The names of all policies.
+fn any_layout() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for name in KINDS.iter().flat_map(|(_, names)| names.iter()) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    names
 }

@@ -5,8 +5,9 @@
 //! item  := <token>                              a token of `[tokens]`, by name
 //!        | "literal"                            a text of `[image.literals]`, by name
 //!        | *                                    one encoder row, on a fill token
-//!        | ~vector                              a learned vector, on a fill token; there is no table of them yet, so a name is reported
+//!        | ~vector                              a learned vector of `[image.vectors]`, by name, on a fill token
 //!        | [count: strip]                       repeated `count` times
+//!        | [count as index: strip]              likewise; token texts inside may hold `{index}`, counted from 1
 //!        | [count; separator: strip]            with `separator` between repetitions
 //!        | (condition ? strip : strip)
 //! ```
@@ -36,15 +37,18 @@ enum Item {
     Literal(String),
     Row,
     Vector(String),
-    Repeat { count: Expression, separator: Vec<Item>, body: Vec<Item> },
+    Repeat { count: Expression, index: Option<String>, separator: Vec<Item>, body: Vec<Item> },
     Choose { condition: Expression, then: Vec<Item>, otherwise: Vec<Item> },
 }
+
+/// The repetitions around a slot that have a name: the name, and the number of the repetition, from 1.
+pub type Indices = Vec<(String, u64)>;
 
 /// One slot of an expanded strip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slot {
-    /// A token, by its name in `[tokens]`.
-    Token(String),
+    /// A token, by its name in `[tokens]`, and the indices that its text may hold.
+    Token(String, Indices),
     /// A text, by its name in `[image.literals]`.
     Literal(String),
     /// The next encoder row.
@@ -67,6 +71,11 @@ pub struct StripLength {
 }
 
 impl StripLength {
+    /// Encoder rows and learned vectors: what is spliced in.
+    pub fn embeds(&self) -> Option<u64> {
+        self.rows.checked_add(self.vectors)
+    }
+
     fn add(&mut self, other: &Self, times: u64) -> Option<()> {
         let step = |sum: &mut u64, value: u64| {
             *sum = value.checked_mul(times).and_then(|value| sum.checked_add(value))?;
@@ -156,13 +165,13 @@ impl Strip {
         length(&self.items, bindings, &self.text)
     }
 
-    /// The number of encoder rows as a polynomial in the `free` names; `None` where it is not one.
-    pub fn row_polynomial(
+    /// The number of embeds as a polynomial in the `free` names; `None` where it is not one.
+    pub fn embed_polynomial(
         &self,
         free: &[&str],
         bindings: &BTreeMap<String, Bound>,
     ) -> Option<BTreeMap<Vec<u32>, i64>> {
-        row_polynomial(&self.items, free, bindings)
+        embed_polynomial(&self.items, free, bindings)
     }
 
     /// Expands the strip for one layout.
@@ -172,12 +181,12 @@ impl Strip {
             return Err(plain(format!("strip `{}` has more than {SLOT_LIMIT} slots", self.text)));
         }
         let mut slots = Vec::new();
-        expand(&self.items, bindings, &self.text, &mut slots)?;
+        expand(&self.items, bindings, &self.text, &Vec::new(), &mut slots)?;
         Ok(slots)
     }
 }
 
-fn row_polynomial(
+fn embed_polynomial(
     items: &[Item],
     free: &[&str],
     bindings: &BTreeMap<String, Bound>,
@@ -185,17 +194,21 @@ fn row_polynomial(
     let mut sum: BTreeMap<Vec<u32>, i64> = BTreeMap::new();
     for item in items {
         match item {
-            Item::Row => {
+            Item::Row | Item::Vector(_) => {
                 let ones = sum.entry(vec![0; free.len()]).or_insert(0);
                 *ones = ones.checked_add(1)?;
             }
-            Item::Token(_) | Item::Literal(_) | Item::Vector(_) => {}
-            Item::Repeat { count, separator, body } => {
-                if !row_polynomial(separator, free, bindings)?.is_empty() {
+            Item::Token(_) | Item::Literal(_) => {}
+            Item::Repeat { count, separator, body, .. } => {
+                if !embed_polynomial(separator, free, bindings)?.is_empty() {
                     return None;
                 }
+                let body = embed_polynomial(body, free, bindings)?;
+                if body.is_empty() {
+                    continue;
+                }
                 let count = count.polynomial(free, bindings)?;
-                for (inner_powers, inner_factor) in row_polynomial(body, free, bindings)? {
+                for (inner_powers, inner_factor) in body {
                     for (powers, factor) in &count {
                         let powers = powers.iter().zip(&inner_powers).map(|(a, b)| a + b).collect();
                         let slot = sum.entry(powers).or_insert(0);
@@ -254,7 +267,7 @@ fn length(
             Item::Literal(name) => *sum.literals.entry(name.clone()).or_insert(0) += 1,
             Item::Row => sum.rows += 1,
             Item::Vector(_) => sum.vectors += 1,
-            Item::Repeat { count, separator, body } => {
+            Item::Repeat { count, separator, body, .. } => {
                 let count = repetitions(count, bindings, strip)?;
                 sum.add(&length(body, bindings, strip)?, count).ok_or_else(overflow)?;
                 sum.add(&length(separator, bindings, strip)?, count.saturating_sub(1))
@@ -273,20 +286,28 @@ fn expand(
     items: &[Item],
     bindings: &BTreeMap<String, Bound>,
     strip: &str,
+    indices: &Indices,
     slots: &mut Vec<Slot>,
 ) -> Result<(), ExpressionError> {
     for item in items {
         match item {
-            Item::Token(name) => slots.push(Slot::Token(name.clone())),
+            Item::Token(name) => slots.push(Slot::Token(name.clone(), indices.clone())),
             Item::Literal(name) => slots.push(Slot::Literal(name.clone())),
             Item::Row => slots.push(Slot::Row),
             Item::Vector(name) => slots.push(Slot::Vector(name.clone())),
-            Item::Repeat { count, separator, body } => {
-                for index in 0..repetitions(count, bindings, strip)? {
-                    if index > 0 {
-                        expand(separator, bindings, strip, slots)?;
+            Item::Repeat { count, index, separator, body } => {
+                for number in 1..=repetitions(count, bindings, strip)? {
+                    if number > 1 {
+                        expand(separator, bindings, strip, indices, slots)?;
                     }
-                    expand(body, bindings, strip, slots)?;
+                    match index {
+                        Some(name) => {
+                            let mut indices = indices.clone();
+                            indices.push((name.clone(), number));
+                            expand(body, bindings, strip, &indices, slots)?;
+                        }
+                        None => expand(body, bindings, strip, indices, slots)?,
+                    }
                 }
             }
             Item::Choose { condition, then, otherwise } => {
@@ -294,6 +315,7 @@ fn expand(
                     if condition.truth(bindings)? { then } else { otherwise },
                     bindings,
                     strip,
+                    indices,
                     slots,
                 )?;
             }
@@ -352,7 +374,7 @@ impl Parser<'_> {
                     items.push(Item::Vector(name));
                 }
                 '[' => {
-                    let count = self.expression(Kind::Integer, &[':', ';'])?;
+                    let (count, index) = self.count()?;
                     let separator = if self.peek() == Some(';') {
                         self.at += 1;
                         self.items(&[':'])?
@@ -362,7 +384,7 @@ impl Parser<'_> {
                     self.eat(':')?;
                     let body = self.items(&[']'])?;
                     self.eat(']')?;
-                    items.push(Item::Repeat { count, separator, body });
+                    items.push(Item::Repeat { count, index, separator, body });
                 }
                 '(' => {
                     let condition = self.expression(Kind::Truth, &['?'])?;
@@ -390,6 +412,27 @@ impl Parser<'_> {
         } else {
             Err(self.fail(&format!("lacks a `{expected}`")))
         }
+    }
+
+    /// `count` or `count as index`, up to `:` or `;`.
+    fn count(&mut self) -> Result<(Expression, Option<String>), ExpressionError> {
+        let end = self.rest().find([':', ';']).unwrap_or(self.rest().len());
+        let head = self.rest().get(..end).unwrap_or("");
+        let Some(split) = head.find(" as ") else {
+            return Ok((self.expression(Kind::Integer, &[':', ';'])?, None));
+        };
+        let index = head.get(split + " as ".len()..).unwrap_or("").trim().to_owned();
+        let plain_name =
+            !index.is_empty() && index.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !plain_name {
+            return Err(
+                self.fail(&format!("has `{index}`, which is not a name (letters, digits, `_`)"))
+            );
+        }
+        let text = head.get(..split).unwrap_or("").trim().to_owned();
+        let count = self.parsed(&text, Kind::Integer)?;
+        self.at += end;
+        Ok((count, Some(index)))
     }
 
     fn name(&mut self, end: char) -> Result<String, ExpressionError> {
@@ -428,7 +471,11 @@ impl Parser<'_> {
         };
         let text = self.rest().get(..length).unwrap_or("").trim().to_owned();
         self.at += length;
-        let expression = Expression::parse(&text).map_err(|mut error| {
+        self.parsed(&text, kind)
+    }
+
+    fn parsed(&self, text: &str, kind: Kind) -> Result<Expression, ExpressionError> {
+        let expression = Expression::parse(text).map_err(|mut error| {
             error.message = format!("{} in strip `{}`", error.message, self.text);
             error
         })?;
@@ -493,7 +540,7 @@ mod tests {
     fn expands_in_order() {
         let strip = Strip::parse("<a> [2; ~v: [n: *]] \"gap\"").unwrap();
         let slots = strip.expand(&bindings(&[("n", 1)])).unwrap();
-        let token = |name: &str| Slot::Token(name.to_owned());
+        let token = |name: &str| Slot::Token(name.to_owned(), Vec::new());
         assert_eq!(
             slots,
             [
@@ -506,6 +553,18 @@ mod tests {
         );
         assert_eq!(strip.names(), ["n"]);
         assert_eq!(strip.vectors(), ["v"]);
+    }
+
+    #[test]
+    fn repetitions_are_numbered() {
+        let strip = Strip::parse("[2 as row: [3 as col; <x>: <tile>] <end>]").unwrap();
+        let slots = strip.expand(&bindings(&[])).unwrap();
+        assert_eq!(slots.len(), 12);
+        let indices = |row, col| vec![("row".to_owned(), row), ("col".to_owned(), col)];
+        assert_eq!(slots[8], Slot::Token("tile".to_owned(), indices(2, 2)));
+        assert_eq!(slots[11], Slot::Token("end".to_owned(), vec![("row".to_owned(), 2)]));
+        assert!(Strip::parse("[2 as: *]").is_err());
+        assert!(Strip::parse("[2 as a b: *]").is_err());
     }
 
     #[test]

@@ -9,28 +9,30 @@ impl References<'_> {
     /// What no single slot shows.
     pub(super) fn whole(&self) -> Problems {
         let mut problems = Problems::default();
-        if let Some(image) = self.root.get("image") {
-            let written = self.root.get("floor").is_some_and(|floor| floor.get("image").is_some());
-            if !written && self.root.get("floor").is_none_or(|floor| floor.as_table().is_some()) {
-                let place = if self.root.get("floor").is_some() {
-                    self.root.place("floor.image")
-                } else {
-                    image.origin.place("floor.image")
-                };
-                problems.push(
-                    Problem::error("key-missing", "key `image` is missing")
-                        .at(place)
-                        .expected_found(
-                            "`image`: the tokens in place of one image's marker, as an expression",
-                            "nothing",
-                        ),
-                );
+        for (modality, item) in [("image", "image"), ("audio", "clip")] {
+            if let Some(media) = self.root.get(modality) {
+                problems.extend(self.stated_floor(modality, item, media));
+                problems.extend(self.media_roots(modality));
             }
-            problems.extend(self.media_roots());
         }
         problems.extend(self.roots());
         problems.extend(self.cycles());
         problems
+    }
+
+    /// Every modality has a formula under `[floor]`.
+    fn stated_floor(&self, modality: &str, item: &str, media: &Node) -> Option<Problem> {
+        let floor = self.root.get("floor");
+        if floor.is_some_and(|floor| floor.get(modality).is_some() || floor.as_table().is_none()) {
+            return None;
+        }
+        let key = format!("floor.{modality}");
+        let place = if floor.is_some() { self.root.place(&key) } else { media.origin.place(&key) };
+        let missing = Problem::error("key-missing", format!("key `{modality}` is missing"));
+        Some(missing.at(place).expected_found(
+            format!("`{modality}`: the tokens in place of one {item}'s marker, as an expression"),
+            "nothing",
+        ))
     }
 
     fn roots(&self) -> Option<Problem> {
@@ -43,20 +45,24 @@ impl References<'_> {
         })
     }
 
-    /// Where there are images, every root says where tower and connector are.
-    fn media_roots(&self) -> Problems {
+    /// Where there is a modality, every root says where its tower and connector are.
+    fn media_roots(&self, modality: &str) -> Problems {
+        let keys = match modality {
+            "audio" => ["audio_tower", "audio_connector"],
+            _ => ["tower", "connector"],
+        };
         let mut problems = Problems::default();
         let Some(Node { value: NodeValue::Array(roots), .. }) = self.root.get("tensors.roots")
         else {
             return problems;
         };
         for (index, root) in roots.iter().enumerate() {
-            for key in ["tower", "connector"] {
+            for key in keys {
                 if root.as_table().is_some_and(|table| !table.contains_key(key)) {
                     problems.push(
                         Problem::error("key-missing", format!("key `{key}` is missing"))
                             .at(root.origin.place(&format!("tensors.roots.{index}.{key}")))
-                            .expected_found(format!("`{key}`: the prefix of the image {key}, since there is `[image]`"), "nothing"),
+                            .expected_found(format!("`{key}`: the prefix of the {modality} {}, since there is `[{modality}]`", key.trim_start_matches("audio_")), "nothing"),
                     );
                 }
             }

@@ -3,8 +3,9 @@
 mod guard;
 
 pub use self::guard::{CapacityTooSmall, ensure_image_context_capacity, image_context_floor};
+use crate::descriptor::expression::ExpressionError;
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::{ImageSize, Layout};
+use crate::layout::{Layout, Maximum, MediaSize};
 use crate::plan::{Framing, Input, MediaPlan, Modality, Plan};
 use crate::problem::{Problem, Problems};
 use crate::prompt::{framing, literal_tokens};
@@ -24,12 +25,17 @@ pub struct Floor {
     pub exact: bool,
     /// The same of the framing.
     pub framing_exact: bool,
-    /// An image that reaches the expansion.
-    pub witness: ImageSize,
-    /// The most encoder rows of one item.
+    /// An item that reaches the expansion.
+    pub witness: MediaSize,
+    /// The most rows that one item splices in: of the encoder, and learned vectors between them.
     pub embeds: u64,
-    /// An image that reaches the embeds.
-    pub embeds_witness: ImageSize,
+    /// An item that reaches the embeds; `None` where nothing is spliced in.
+    pub embeds_witness: Option<MediaSize>,
+    /// The most patches that the tower computes for one item, with an item that reaches them; `None` where it is the same
+    /// for all.
+    pub patches: Option<(u64, MediaSize)>,
+    /// The most rows of one item that cross-attention sees; `None` where items do not enter that way.
+    pub states: Option<u64>,
     /// The formula of the family file.
     pub formula: String,
     /// What it was computed from.
@@ -39,10 +45,14 @@ pub struct Floor {
 /// What one given item costs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Count {
-    /// Encoder rows.
+    /// Rows that are spliced in.
     pub embeds: u64,
     /// Tokens in place of the marker.
     pub expansion: u64,
+    /// Patches of the tower, where they are not the same for every item.
+    pub patches: Option<u64>,
+    /// Rows that cross-attention sees, where the item enters that way.
+    pub states: Option<u64>,
     /// Tokens around it.
     pub framing: u64,
     /// What the policy made of it.
@@ -58,7 +68,7 @@ impl Count {
 
 /// The token lengths of a plan's literals.
 fn literals(plan: &Plan, media: &MediaPlan) -> (impl Fn(&str) -> u64, bool) {
-    let used = media.strip.literals();
+    let used = media.strip_literals();
     let lengths: Vec<(String, u64, bool)> = used
         .into_iter()
         .map(|name| {
@@ -90,11 +100,11 @@ pub fn reason(problem: &Problem) -> String {
 }
 
 impl Plan {
-    fn media(&self, modality: Modality) -> Result<&MediaPlan> {
-        match (modality, &self.image) {
-            (Modality::Image, Some(Ok(media))) => Ok(media),
-            (Modality::Image, Some(Err(problems))) => Err(no_number(problems.clone())),
-            _ => {
+    fn budget(&self, modality: Modality) -> Result<&MediaPlan> {
+        match self.media(modality) {
+            Some(Ok(media)) => Ok(media),
+            Some(Err(problems)) => Err(no_number(problems.clone())),
+            None => {
                 let message = format!("family `{}` takes no {}", self.family(), modality.name());
                 Err(Error::new(ErrorKind::NoNumber, message))
             }
@@ -103,12 +113,17 @@ impl Plan {
 
     /// The modalities that the family takes.
     pub fn modalities(&self) -> Vec<Modality> {
-        self.image.iter().map(|_| Modality::Image).collect()
+        Modality::ALL.into_iter().filter(|modality| self.media(*modality).is_some()).collect()
     }
 
     /// Tokens around one marker.
     pub fn framing(&self, media: &MediaPlan) -> Framing {
-        *self.framing.get_or_init(|| framing(&self.descriptor, media, &self.folder))
+        let [image, audio] = &self.framing;
+        let known = match media.modality {
+            Modality::Image => image,
+            Modality::Audio => audio,
+        };
+        *known.get_or_init(|| framing(&self.descriptor, media, &self.folder))
     }
 
     /// The floor of one modality.
@@ -116,77 +131,110 @@ impl Plan {
     /// # Errors
     /// [`ErrorKind::NoNumber`] with the reason if a value that it depends on is missing, contradictory or not understood.
     pub fn floor(&self, modality: Modality) -> Result<Floor> {
-        let media = self.media(modality)?;
+        let media = self.budget(modality)?;
         let (literal, literals_exact) = literals(self, media);
-        let failed = |error: crate::descriptor::expression::ExpressionError| {
-            let problem = Problem::error("expression", error.message)
-                .at(self.descriptor.place("floor.image"));
-            no_number(problem.into())
+        let key = format!("floor.{}", modality.name());
+        let failed = |error: ExpressionError| {
+            no_number(
+                Problem::error("expression", error.message).at(self.descriptor.place(&key)).into(),
+            )
         };
-        let refused =
-            || Error::new(ErrorKind::NoNumber, "every picture is refused by these settings");
-        let expansion = media.largest_expansion(&literal).map_err(failed)?.ok_or_else(refused)?;
+        let refused = || {
+            let what = match modality {
+                Modality::Image => "every picture is refused by these settings",
+                Modality::Audio => "every clip is refused by these settings",
+            };
+            Error::new(ErrorKind::NoNumber, what)
+        };
+        let number = |maximum: &Maximum<MediaSize>| u64::try_from(maximum.value).unwrap_or(0);
+        let alone = media.largest_expansion(&literal).map_err(failed)?.ok_or_else(refused)?;
         let embeds = media.largest_embeds().map_err(failed)?.ok_or_else(refused)?;
+        let patches = media.largest_patches().map_err(failed)?;
+        let states = media.largest_states().map_err(failed)?;
         let tokens =
-            u64::try_from(expansion.value).ok().filter(|tokens| *tokens >= 1).ok_or_else(|| {
+            u64::try_from(alone.value).ok().filter(|tokens| *tokens >= 1).ok_or_else(|| {
                 let problem = Problem::error("value-bound", "the floor is not positive")
-                    .at(self.descriptor.place("floor.image"))
-                    .expected_found("at least 1", expansion.value.to_string());
+                    .at(self.descriptor.place(&key))
+                    .expected_found("at least 1", alone.value.to_string());
                 no_number(problem.into())
             })?;
         // two independent statements of one number: the formula, and the strip run forward
         let forward = media
-            .cost(expansion.witness, &literal)
+            .cost(alone.witness, 1, &literal)
             .map_err(|message| Error::new(ErrorKind::NoNumber, message))?;
-        if expansion.exact && forward.expansion != tokens {
+        if alone.exact && forward.expansion != tokens {
             let problem = Problem::error(
                 "strip-length",
                 "the strip's length differs from the formula under `[floor]`",
             )
-            .at(self.descriptor.place("floor.image"))
+            .at(self.descriptor.place(&key))
             .expected_found(
                 format!("`{}` = {tokens}", media.formula.text()),
                 format!(
                     "{} slots of `{}` for {}",
                     forward.expansion,
-                    media.strip.text(),
-                    expansion.witness
+                    media.shape.strip.text(),
+                    alone.witness
                 ),
             );
             return Err(no_number(problem.into()));
         }
+        // an item among others must not cost more than the floor says
+        let among = media.largest_among_several(&literal).map_err(failed)?;
+        let expansion = among.filter(|among| among.value > alone.value).unwrap_or(alone);
+        let tokens = number(&expansion);
         let framing = self.framing(media);
         let floor = tokens.checked_add(framing.tokens).ok_or_else(refused)?;
+        let exact = expansion.exact
+            && embeds.exact
+            && literals_exact
+            && [&patches, &states].into_iter().flatten().all(|maximum| maximum.exact);
         Ok(Floor {
             modality,
             floor,
             expansion: tokens,
             framing: framing.tokens,
-            exact: expansion.exact && embeds.exact && literals_exact,
+            exact,
             framing_exact: framing.exact,
             witness: expansion.witness,
-            embeds: u64::try_from(embeds.value).unwrap_or(0),
-            embeds_witness: embeds.witness,
+            embeds: number(&embeds),
+            embeds_witness: (embeds.value > 0).then_some(embeds.witness),
+            patches: patches.map(|maximum| (number(&maximum), maximum.witness)),
+            states: states.map(|maximum| number(&maximum)),
             formula: media.formula.text().to_owned(),
             inputs: media.inputs.clone(),
         })
     }
 
-    /// What an image of this size costs.
+    /// What an item of this size costs, alone in its prompt.
     ///
     /// # Errors
     /// [`ErrorKind::NoNumber`] as for [`Plan::floor`]; [`ErrorKind::Media`] if the reference refuses such an image.
-    pub fn count(&self, size: &ImageSize) -> Result<Count> {
-        let size = *size;
-        let media = self.media(Modality::Image)?;
+    pub fn count(&self, size: impl Into<MediaSize>) -> Result<Count> {
+        self.count_among(size, 1)
+    }
+
+    /// What an item of this size costs in a prompt of `items` items of its modality.
+    ///
+    /// # Errors
+    /// As [`Plan::count`].
+    pub fn count_among(&self, size: impl Into<MediaSize>, items: usize) -> Result<Count> {
+        let size = size.into();
+        let (modality, what) = match size {
+            MediaSize::Image(_) => (Modality::Image, "picture"),
+            MediaSize::Samples(_) => (Modality::Audio, "clip"),
+        };
+        let media = self.budget(modality)?;
         let (literal, _) = literals(self, media);
-        let cost = media.cost(size, literal).map_err(|message| {
-            Error::new(ErrorKind::Media, format!("a picture of {size} is refused: {message}"))
+        let cost = media.cost(size, items, literal).map_err(|message| {
+            Error::new(ErrorKind::Media, format!("a {what} of {size} is refused: {message}"))
         })?;
         let framing = self.framing(media);
         Ok(Count {
             embeds: cost.embeds,
             expansion: cost.expansion,
+            patches: cost.patches,
+            states: cost.states,
             framing: framing.tokens,
             layout: cost.layout,
         })

@@ -66,6 +66,8 @@
 //! limits be so absurd (lower far above upper) that the search exceeds its budget, the heap's head is a
 //! sound bound and `exact` is false.
 
+mod maximum;
+
 use std::collections::BinaryHeap;
 use std::error::Error as StdError;
 use std::fmt;

@@ -14,7 +14,10 @@
 //!
 //! One layout, whatever the picture: exact by construction. The witness is a picture of just that size.
 
-use super::{ImageSize, LONGEST_SIDE, Layout};
+use super::{Formula, ImageSize, LONGEST_SIDE, Layout, Maximum, SizePolicy};
+use crate::descriptor::expression::ExpressionError;
+
+pub(super) use crate::descriptor::resize::PLAIN as NAMES;
 
 /// The parameters, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,19 +109,37 @@ impl Crop {
         })
     }
 
-    /// The only layout.
-    pub fn layout(&self) -> Layout {
-        Layout {
-            rows: self.height / self.cell,
-            cols: self.width / self.cell,
-            width: self.width,
-            height: self.height,
-        }
+    /// The size of every picture.
+    pub fn size(&self) -> ImageSize {
+        ImageSize { width: self.width, height: self.height }
     }
 
-    /// A picture of just the final size.
-    pub fn witness(&self) -> ImageSize {
-        ImageSize { width: self.width, height: self.height }
+    /// The only layout.
+    fn only(&self) -> Layout {
+        let (rows, cols) = (self.height / self.cell, self.width / self.cell);
+        Layout::new(&NAMES, [rows, cols, self.width, self.height])
+    }
+}
+
+impl SizePolicy for Crop {
+    fn names(&self) -> &'static [&'static str] {
+        &NAMES
+    }
+
+    fn layout(&self, _: ImageSize) -> Result<Layout, String> {
+        Ok(self.only())
+    }
+
+    fn maximum(&self, formula: &Formula<'_>) -> Result<Option<Maximum>, ExpressionError> {
+        Ok(Some(Maximum { value: formula.at(&self.only())?, witness: self.size(), exact: true }))
+    }
+
+    fn samples(&self) -> Vec<Layout> {
+        vec![self.only()]
+    }
+
+    fn budget_kind(&self) -> &'static str {
+        "fixed"
     }
 }
 
@@ -143,11 +164,11 @@ mod tests {
     fn one_layout_for_all() {
         let cut = Some(ImageSize { width: 336, height: 336 });
         let crop = Crop::new(false, Some(ResizeTo::Shortest(336)), cut, 14).unwrap();
-        assert_eq!((crop.layout().rows, crop.layout().cols), (24, 24));
+        assert_eq!((crop.only().get("rows"), crop.only().get("cols")), (Some(24), Some(24)));
         assert!(Crop::new(false, Some(ResizeTo::Shortest(336)), None, 14).is_err());
         assert!(Crop::new(false, None, None, 14).is_err());
         assert!(Crop::new(false, None, cut, 337).is_err());
         let fixed = ResizeTo::Fixed { height: 30, width: 44 };
-        assert_eq!(Crop::new(false, Some(fixed), None, 14).unwrap().layout().cols, 3);
+        assert_eq!(Crop::new(false, Some(fixed), None, 14).unwrap().only().get("cols"), Some(3));
     }
 }

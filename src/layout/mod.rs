@@ -1,114 +1,144 @@
-//! Size policies: what an image of one size becomes, and the worst that any image can become.
+//! Size policies: what an input of one size becomes, and the worst that any input can become.
 //!
 //! A policy knows no pixels, no tokens and no families. It answers two questions: [`Policy::layout`] for one input, and
-//! [`Policy::maximum`] of a formula over every input whose sides are 1 to 65 535 px and that the policy admits.
+//! [`Policy::maximum`] of a formula over every input that the policy admits: images whose sides are 1 to 65 535 px, clips
+//! of any length.
 
 pub mod area;
+pub mod clip;
+mod core;
 pub mod crop;
-mod maximum;
 mod rounding;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 pub use self::area::Area;
+pub use self::clip::Clip;
+pub use self::core::{Formula, ImageSize, LONGEST_SIDE, Layout, Maximum, Polynomial, SizePolicy};
 pub use self::crop::Crop;
-pub use self::maximum::{Formula, Maximum};
-use crate::descriptor::expression::{Bound, ExpressionError};
-pub use crate::descriptor::image::LAYOUT_NAMES;
+use crate::descriptor::expression::ExpressionError;
 
-/// The longest side of an admissible image, in pixels.
-pub const LONGEST_SIDE: u32 = 65_535;
-
-/// The size of an image in pixels.
+/// The size of one media item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ImageSize {
-    /// Columns of pixels.
-    pub width: u32,
-    /// Rows of pixels.
-    pub height: u32,
+pub enum MediaSize {
+    /// A picture in pixels.
+    Image(ImageSize),
+    /// A clip in samples, at the rate that the model takes.
+    Samples(u64),
 }
 
-impl fmt::Display for ImageSize {
+impl From<ImageSize> for MediaSize {
+    fn from(size: ImageSize) -> Self {
+        Self::Image(size)
+    }
+}
+
+impl From<&ImageSize> for MediaSize {
+    fn from(size: &ImageSize) -> Self {
+        Self::Image(*size)
+    }
+}
+
+impl From<&MediaSize> for MediaSize {
+    fn from(size: &MediaSize) -> Self {
+        *size
+    }
+}
+
+impl fmt::Display for MediaSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}", self.width, self.height)
+        match self {
+            Self::Image(size) => size.fmt(f),
+            Self::Samples(1) => f.write_str("1 sample"),
+            Self::Samples(samples) => write!(f, "{samples} samples"),
+        }
     }
 }
 
-/// What a policy makes of one image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
-    /// Rows of cells.
-    pub rows: u32,
-    /// Columns of cells.
-    pub cols: u32,
-    /// The resized picture's width in pixels.
-    pub width: u32,
-    /// The resized picture's height in pixels.
-    pub height: u32,
-}
-
-impl Layout {
-    /// The names that expressions use, with the values.
-    pub fn fields(&self) -> [(&'static str, u32); 4] {
-        [("rows", self.rows), ("cols", self.cols), ("width", self.width), ("height", self.height)]
-    }
-
-    /// The values as bindings of an expression.
-    pub fn bindings(&self) -> BTreeMap<String, Bound> {
-        self.fields()
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), Bound::Integer(i64::from(value))))
-            .collect()
-    }
-}
-
-/// A resize policy with all its parameters known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A policy with all its parameters known.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Policy {
     /// One fixed size.
     Crop(Crop),
     /// Multiples of a step within bounds of area.
     Area(Area),
+    /// Clips of sound.
+    Clip(Clip),
+}
+
+/// What tells how a policy is asked.
+enum Rule<'a> {
+    Image(&'a dyn SizePolicy),
+    Audio(&'a Clip),
 }
 
 impl Policy {
-    /// The layout of one image, or why the reference refuses it.
-    pub fn layout(&self, size: ImageSize) -> Result<Layout, String> {
-        if size.width == 0 || size.height == 0 {
-            return Err("a side is zero".to_owned());
-        }
+    fn rule(&self) -> Rule<'_> {
         match self {
-            Self::Crop(crop) => Ok(crop.layout()),
-            Self::Area(area) => {
-                let (width, height) =
-                    area.resized(size.width, size.height).map_err(|refusal| refusal.to_string())?;
-                Ok(Layout { rows: height / area.step(), cols: width / area.step(), width, height })
-            }
+            Self::Crop(crop) => Rule::Image(crop),
+            Self::Area(area) => Rule::Image(area),
+            Self::Clip(clip) => Rule::Audio(clip),
         }
     }
 
-    /// The largest value of `formula` over all admissible images, with an image that reaches it.
-    pub fn maximum(&self, formula: &Formula<'_>) -> Result<Option<Maximum>, ExpressionError> {
-        match self {
-            Self::Crop(crop) => maximum::of_one(formula, &crop.layout(), crop.witness()).map(Some),
-            Self::Area(area) => maximum::of_area(formula, area),
+    /// The names of its layouts.
+    pub fn names(&self) -> &'static [&'static str] {
+        match self.rule() {
+            Rule::Image(rule) => rule.names(),
+            Rule::Audio(_) => &clip::NAMES,
         }
+    }
+
+    /// The layout of one item, or why the reference refuses it.
+    pub fn layout(&self, size: MediaSize) -> Result<Layout, String> {
+        match (self.rule(), size) {
+            (_, MediaSize::Image(ImageSize { width: 0, .. } | ImageSize { height: 0, .. })) => {
+                Err("a side is zero".to_owned())
+            }
+            (Rule::Image(rule), MediaSize::Image(size)) => rule.layout(size),
+            (Rule::Audio(clip), MediaSize::Samples(samples)) => Ok(clip.layout(samples)),
+            (Rule::Image(_), MediaSize::Samples(_)) => Err("a clip is no picture".to_owned()),
+            (Rule::Audio(_), MediaSize::Image(_)) => Err("a picture is no clip".to_owned()),
+        }
+    }
+
+    /// The largest value of `formula` over all admissible items, with one that reaches it; `None` if all are refused.
+    pub fn maximum(
+        &self,
+        formula: &Formula<'_>,
+    ) -> Result<Option<Maximum<MediaSize>>, ExpressionError> {
+        Ok(match self.rule() {
+            Rule::Image(rule) => rule.maximum(formula)?.map(|found| found.map(MediaSize::Image)),
+            Rule::Audio(clip) => clip.maximum(formula)?.map(|found| found.map(MediaSize::Samples)),
+        })
     }
 
     /// Layouts to hold statements against: all of a small domain, or its corners and a regular sample.
     pub fn samples(&self) -> Vec<Layout> {
-        match self {
-            Self::Crop(crop) => vec![crop.layout()],
-            Self::Area(area) => maximum::area_samples(area),
+        match self.rule() {
+            Rule::Image(rule) => rule.samples(),
+            Rule::Audio(clip) => clip.samples(),
         }
     }
 
-    /// `fixed` where every image costs the same, else `dynamic`.
-    pub fn budget_kind(&self) -> &'static str {
+    /// What it does, in a few words.
+    pub fn describe(&self) -> String {
         match self {
-            Self::Crop(_) => "fixed",
-            Self::Area(_) => "dynamic",
+            Self::Crop(crop) => format!("one size, {} px", crop.size()),
+            Self::Area(area) => {
+                format!("sides in steps of {} px, area within limits", area.step())
+            }
+            Self::Clip(clip) => {
+                format!("{} samples a second, at most {} of them", clip.rate(), clip.limit())
+            }
+        }
+    }
+
+    /// `fixed` where every item costs the same, `per tile` or `dynamic` elsewhere.
+    pub fn budget_kind(&self) -> &'static str {
+        match self.rule() {
+            Rule::Image(rule) => rule.budget_kind(),
+            Rule::Audio(_) => "dynamic",
         }
     }
 }

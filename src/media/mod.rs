@@ -32,6 +32,7 @@ mod image;
 mod normalise;
 mod patches;
 mod resize;
+mod sound;
 
 pub use self::decode::{LoadedImage, decode_image, load_image};
 pub use self::geometry::{center_crop, crop, pad, pad_to_square};
@@ -40,3 +41,4 @@ pub use self::image::{Planes, Rgb8};
 pub use self::normalise::Normaliser;
 pub use self::patches::{PatchOrder, Patches, patchify};
 pub use self::resize::{Filter, resize};
+pub use self::sound::{ClipLength, clip_length};

@@ -3,6 +3,7 @@
 pub mod graph;
 mod lookup;
 mod media;
+mod policy;
 pub mod tensors;
 pub mod values;
 
@@ -14,15 +15,17 @@ use crate::checkpoint::Checkpoint;
 use crate::descriptor::expression::Expression;
 use crate::descriptor::{Descriptor, Pick, RawDescriptor};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::Layout;
+use crate::layout::Policy;
 use crate::media::Normaliser;
 use crate::problem::{Problem, Problems};
 
-pub use self::media::{Cost, Frame, Framing, Input, MediaPlan, concerns_media, requirement_failed};
+pub use self::media::{
+    Cost, Frame, Framing, Input, MediaPlan, Shape, concerned, requirement_failed,
+};
 pub use self::values::{Overrides, Resolved, Values, parse_override};
 
 /// A kind of media.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Modality {
     /// Still pictures.
     Image,
@@ -31,6 +34,9 @@ pub enum Modality {
 }
 
 impl Modality {
+    /// All of them, in the order in which they are printed.
+    pub const ALL: [Self; 2] = [Self::Image, Self::Audio];
+
     /// The word in family files and in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -48,11 +54,13 @@ pub struct Plan {
     pub descriptor: Descriptor,
     /// Every config value with its source, or why there is none.
     pub values: Values,
-    /// What images cost; `None` where the family takes none.
+    /// What pictures cost; `None` where the family takes none.
     pub image: Option<Result<MediaPlan, Problems>>,
+    /// What clips cost; `None` where the family takes none.
+    pub audio: Option<Result<MediaPlan, Problems>>,
     /// The checkpoint's folder.
     pub folder: PathBuf,
-    pub(crate) framing: OnceLock<Framing>,
+    pub(crate) framing: [OnceLock<Framing>; 2],
 }
 
 impl Plan {
@@ -92,36 +100,32 @@ impl Plan {
         }
         let descriptor = raw.describe(&parts)?;
         let values = Values::resolve(&descriptor, checkpoint.files(), overrides)?;
-        let image = descriptor
-            .family
-            .image
-            .as_ref()
-            .map(|media| MediaPlan::resolve(&descriptor, media, &values));
+        let image = MediaPlan::resolve(&descriptor, Modality::Image, &values);
+        let audio = MediaPlan::resolve(&descriptor, Modality::Audio, &values);
         Ok(Self {
             descriptor,
             values,
             image,
+            audio,
             folder: checkpoint.folder().to_owned(),
-            framing: OnceLock::new(),
+            framing: [OnceLock::new(), OnceLock::new()],
         })
     }
 
     /// The requirements over config values that do not hold. Those on media were held when their budget was resolved.
     pub fn unmet_requirements(&self) -> Problems {
         let mut problems = Problems::default();
-        let nowhere = Layout { rows: 0, cols: 0, width: 0, height: 0 };
         for (sentence, text) in &self.descriptor.family.require {
             let Ok(expression) = Expression::parse(text) else { continue };
-            if concerns_media(&expression) {
+            if concerned(&self.descriptor, &expression).is_some() {
                 continue;
             }
             match self.values.condition(text, &BTreeMap::new()) {
                 Ok(true) => {}
                 Ok(false) => {
                     let place = self.descriptor.place(&format!("require.{sentence}"));
-                    problems.push_new(
-                        requirement_failed(sentence, text, &self.values, &nowhere).at(place),
-                    );
+                    problems
+                        .push_new(requirement_failed(sentence, text, &self.values, None).at(place));
                 }
                 Err(problem) => problems.push_new(problem),
             }
@@ -154,6 +158,22 @@ impl Plan {
         let normaliser = Normaliser::new(rescale.then_some(factor), normalise)
             .map_err(|error| Problem::error("pixel-settings", error.message().to_owned()))?;
         Ok((normaliser, mean))
+    }
+
+    /// What items of a modality cost; `None` where the family takes none.
+    pub fn media(&self, modality: Modality) -> Option<&Result<MediaPlan, Problems>> {
+        match modality {
+            Modality::Image => self.image.as_ref(),
+            Modality::Audio => self.audio.as_ref(),
+        }
+    }
+
+    /// Samples per second of the clips that the model takes; `None` where that is not known.
+    pub fn sample_rate(&self) -> Option<u32> {
+        match &self.audio.as_ref()?.as_ref().ok()?.shape.policy {
+            Policy::Clip(clip) => Some(clip.rate()),
+            _ => None,
+        }
     }
 
     /// The family's name.

@@ -3,17 +3,19 @@
 use std::path::Path;
 
 use crate::checkpoint::tokenizer::{Tokenizer, TokenizerFiles};
-use crate::descriptor::strip::Slot;
+use crate::descriptor::strip::{Indices, Slot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
-use crate::plan::{MediaPlan, Plan};
+use crate::plan::{MediaPlan, Modality, Plan};
 use crate::prompt::message::{Content, Message, MessageContent};
 use crate::prompt::template::ChatTemplate;
 use crate::prompt::user_text::{adds_special_tokens, render_marked};
 
-/// One media item of a prompt, in the order of the markers.
+/// One media item of a prompt; the items of each modality in the order of its markers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
+    /// Its modality.
+    pub modality: Modality,
     /// What the size policy made of it.
     pub layout: Layout,
 }
@@ -30,7 +32,9 @@ pub enum Request<'a> {
 /// Where one item's strip lies in the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// The item's number, from 0.
+    /// The item's modality.
+    pub modality: Modality,
+    /// The item's number among those of its modality, from 0.
     pub item: usize,
     /// Its layout.
     pub layout: Layout,
@@ -40,6 +44,8 @@ pub struct Span {
     pub length: usize,
     /// The tokens, counted from the prompt's beginning, that are encoder rows; in order.
     pub rows: Vec<usize>,
+    /// The tokens that are learned vectors, with their names; in order.
+    pub vectors: Vec<(usize, String)>,
 }
 
 /// A prompt ready to be embedded.
@@ -57,18 +63,31 @@ pub struct PromptMaker {
     files: TokenizerFiles,
     template: Option<ChatTemplate>,
     raw_layout: Option<String>,
-    marker: Option<Marker>,
+    markers: Vec<Marker>,
     /// The ids of all tokens that stand for media.
     media: Vec<u32>,
 }
 
 /// The tokens of one modality.
 struct Marker {
+    modality: Modality,
     text: String,
     id: u32,
     fill: u32,
-    tokens: Vec<(String, u32)>,
+    /// The texts of the tokens that strips use, by name.
+    tokens: Vec<(String, String)>,
     literals: Vec<(String, Vec<u32>)>,
+}
+
+/// What stands in one slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Filled {
+    /// A token of the strip.
+    Token,
+    /// An encoder row.
+    Row,
+    /// A learned vector, by name.
+    Vector(String),
 }
 
 impl PromptMaker {
@@ -80,10 +99,11 @@ impl PromptMaker {
         let folder: &Path = &plan.folder;
         let family = &plan.descriptor.family;
         // frame tokens may be typed; every other named token stands for media
-        let frame: Vec<&String> = match &plan.image {
-            Some(Ok(media)) => media.frame.before.iter().chain(&media.frame.after).collect(),
-            _ => Vec::new(),
-        };
+        let budgets =
+            || Modality::ALL.into_iter().filter_map(|modality| plan.media(modality)?.as_ref().ok());
+        let frame: Vec<&String> = budgets()
+            .flat_map(|media| media.frame.before.iter().chain(&media.frame.after))
+            .collect();
         let protected: Vec<String> = family
             .tokens
             .iter()
@@ -94,37 +114,43 @@ impl PromptMaker {
         let known: Vec<String> =
             protected.into_iter().filter(|text| files.token_id(text).is_some()).collect();
         let tokenizer = Tokenizer::load(folder, &known)?;
-        let marker = match (&family.image, &plan.image) {
-            (Some(media), Some(Ok(budget))) => {
-                let id = |name: &str| {
-                    let text = family.tokens.get(name).map_or("", |token| token.text.as_str());
-                    tokenizer.token_to_id(text).map(|id| (text.to_owned(), id)).ok_or_else(|| {
-                        let message = format!("the token `{text}` is not in the tokenizer");
-                        Error::new(ErrorKind::Tokenizer, message)
-                    })
-                };
-                let (text, marker_id) = id(&media.marker)?;
-                let fill = id(media.fill.as_ref().unwrap_or(&media.marker))?.1;
-                let tokens =
-                    budget.strip.tokens().into_iter().map(|name| Ok((name.clone(), id(&name)?.1)));
-                let literals = budget.strip.literals().into_iter().map(|name| {
-                    let text = media.literals.get(&name).map_or("", String::as_str);
-                    Ok((name, tokenizer.encode(text, false)?))
-                });
-                Some(Marker {
-                    text,
-                    id: marker_id,
-                    fill,
-                    tokens: tokens.collect::<Result<_>>()?,
-                    literals: literals.collect::<Result<_>>()?,
+        let mut markers = Vec::new();
+        for budget in budgets() {
+            let found = family.media().find(|(name, _)| *name == budget.modality.name());
+            let Some((_, tables)) = found else { continue };
+            let text_of = |name: &str| {
+                family.tokens.get(name).map(|token| token.text.clone()).unwrap_or_default()
+            };
+            let id = |name: &str| {
+                let text = text_of(name);
+                tokenizer.token_to_id(&text).map(|id| (text.clone(), id)).ok_or_else(|| {
+                    let message = format!("the token `{text}` is not in the tokenizer");
+                    Error::new(ErrorKind::Tokenizer, message)
                 })
+            };
+            let (text, marker_id) = id(tables.marker)?;
+            let fill = id(tables.fill)?.1;
+            let mut tokens = Vec::new();
+            for name in budget.strip_tokens() {
+                let text = text_of(&name);
+                // a text with an index is looked up when the index is known
+                if !text.contains('{') {
+                    id(&name)?;
+                }
+                tokens.push((name, text));
             }
-            _ => None,
-        };
+            let mut literals = Vec::new();
+            for name in budget.strip_literals() {
+                let text = budget.literals.get(&name).map_or("", String::as_str);
+                literals.push((name, tokenizer.encode(text, false)?));
+            }
+            let modality = budget.modality;
+            markers.push(Marker { modality, text, id: marker_id, fill, tokens, literals });
+        }
         let template = ChatTemplate::find(folder)?;
         let raw_layout = family.prompt.as_ref().map(|prompt| prompt.raw.clone());
         let media = known.iter().filter_map(|text| tokenizer.token_to_id(text)).collect();
-        Ok(Self { tokenizer, files, template, raw_layout, marker, media })
+        Ok(Self { tokenizer, files, template, raw_layout, markers, media })
     }
 
     /// The tokenizer.
@@ -136,25 +162,20 @@ impl PromptMaker {
     ///
     /// # Errors
     /// [`ErrorKind::Placeholders`] if there are more or fewer markers than items; the error names both numbers.
-    pub fn make(
-        &self,
-        request: Request<'_>,
-        items: &[Item],
-        media: Option<&MediaPlan>,
-    ) -> Result<Prompt> {
+    pub fn make(&self, request: Request<'_>, items: &[Item], plan: &Plan) -> Result<Prompt> {
         match request {
             Request::Messages(messages) => {
                 let text = self.render(messages)?;
                 let bos = self.files.special("bos_token");
                 let ids =
                     self.tokenizer.encode(&text, adds_special_tokens(&text, bos.as_deref()))?;
-                self.expand(&ids, items, media, false)
+                self.expand(&ids, items, plan, false)
             }
             Request::Raw(text) => {
                 let sentinels = self.tokenizer.sentinels();
                 sentinels.refuse_in(text)?;
                 let ids = self.tokenizer.encode(&sentinels.replace_markers(text), true)?;
-                self.expand(&ids, items, media, true)
+                self.expand(&ids, items, plan, true)
             }
         }
     }
@@ -182,15 +203,21 @@ impl PromptMaker {
             return Err(Error::new(ErrorKind::Tokenizer, message));
         };
         let (mut markers, mut text) = (String::new(), String::new());
-        let marker = self.marker.as_ref().map_or("", |marker| marker.text.as_str());
+        let marker = |modality| {
+            let marker = self.markers.iter().find(|marker| marker.modality == modality);
+            marker.map_or("", |marker| marker.text.as_str())
+        };
         match &message.content {
             MessageContent::Text(part) => text.push_str(part),
             MessageContent::Parts(parts) => {
                 for part in parts {
                     match part {
                         Content::Text(part) => text.push_str(part),
-                        Content::Image | Content::Audio => {
-                            markers.push_str(self.tokenizer.mark(marker));
+                        Content::Image => {
+                            markers.push_str(self.tokenizer.mark(marker(Modality::Image)));
+                        }
+                        Content::Audio => {
+                            markers.push_str(self.tokenizer.mark(marker(Modality::Audio)));
                         }
                     }
                 }
@@ -203,33 +230,37 @@ impl PromptMaker {
     }
 
     /// Puts a strip in place of every marker. In a raw text, a strip that is already expanded is left alone.
-    fn expand(
-        &self,
-        ids: &[u32],
-        items: &[Item],
-        media: Option<&MediaPlan>,
-        raw: bool,
-    ) -> Result<Prompt> {
-        let (Some(marker), Some(media)) = (&self.marker, media) else {
-            if items.is_empty() {
-                return Ok(Prompt { ids: ids.to_vec(), spans: Vec::new() });
-            }
-            return Err(Error::new(ErrorKind::Placeholders, "this family takes no images"));
+    fn expand(&self, ids: &[u32], items: &[Item], plan: &Plan, raw: bool) -> Result<Prompt> {
+        let mut queues = Vec::new();
+        for marker in &self.markers {
+            let own: Vec<&Item> =
+                items.iter().filter(|item| item.modality == marker.modality).collect();
+            let Some(Ok(media)) = plan.media(marker.modality) else { continue };
+            let strips = own.iter().map(|item| {
+                Ok(Strip { item, slots: self.slots(marker, media, own.len(), &item.layout)? })
+            });
+            queues.push(Queue { marker, strips: strips.collect::<Result<_>>()? });
+        }
+        let known = |item: &Item| queues.iter().any(|queue| queue.marker.modality == item.modality);
+        if let Some(item) = items.iter().find(|item| !known(item)) {
+            let message = format!("this family takes no {}", plural(item.modality));
+            return Err(Error::new(ErrorKind::Placeholders, message));
+        }
+        let fits = |found: &Expanded| {
+            found.queues.iter().zip(&queues).all(|(seen, queue)| seen.markers == queue.strips.len())
         };
-        let strips: Vec<Strip> = items
-            .iter()
-            .map(|item| Ok(Strip { item, slots: Self::slots(marker, media, &item.layout)? }))
-            .collect::<Result<_>>()?;
-        let mut found = put_strips(ids, marker.id, &strips, raw);
+        let mut found = put_strips(ids, &queues, raw);
         // as many bare markers side by side as the first item has tokens are not its strip if every item has one
-        if raw && found.markers != items.len() {
-            let bare = put_strips(ids, marker.id, &strips, false);
-            if bare.markers == items.len() {
+        if raw && !fits(&found) {
+            let bare = put_strips(ids, &queues, false);
+            if fits(&bare) {
                 found = bare;
             }
         }
-        if found.markers != items.len() {
-            return Err(self.mismatch(marker, &found, &strips, raw));
+        for (seen, queue) in found.queues.iter().zip(&queues) {
+            if seen.markers != queue.strips.len() {
+                return Err(self.mismatch(seen, queue, raw));
+            }
         }
         if raw && let Some(id) = found.stray.iter().find(|id| self.media.contains(id)) {
             let text = self.tokenizer.id_to_token(*id).unwrap_or_default();
@@ -239,66 +270,79 @@ impl PromptMaker {
         Ok(found.prompt)
     }
 
-    fn mismatch(
-        &self,
-        marker: &Marker,
-        found: &Expanded,
-        strips: &[Strip<'_>],
-        raw: bool,
-    ) -> Error {
-        let (markers, items) = (found.markers, strips.len());
+    fn mismatch(&self, seen: &Seen, queue: &Queue<'_>, raw: bool) -> Error {
+        let (markers, items) = (seen.markers, queue.strips.len());
+        let what = match queue.marker.modality {
+            Modality::Image => "image",
+            Modality::Audio => "clip",
+        };
         let plural = |count: usize, word: &str| {
             format!("{count} {word}{}", if count == 1 { "" } else { "s" })
         };
         let which = if markers > items {
-            format!("marker {} has no image", items + 1)
+            format!("marker {} has no {what}", items + 1)
         } else {
-            format!("image {} has no marker", markers + 1)
+            format!("{what} {} has no marker", markers + 1)
         };
-        let already = match found.already {
+        let already = match seen.already {
             0 => String::new(),
             count => format!(" ({count} expanded already)"),
         };
         let message = format!(
             "the prompt has {} `{}`{already} for {}: {which}",
             plural(markers, "marker"),
-            marker.text,
-            plural(items, "image")
+            queue.marker.text,
+            plural(items, what)
         );
         let error = Error::new(ErrorKind::Placeholders, message);
-        match strips.get(found.prompt.spans.len().saturating_sub(1)) {
+        match queue.strips.get(seen.placed.saturating_sub(1)) {
             Some(strip) if raw && markers > items && strip.slots.len() > 1 => error.with_hint(format!(
-                "image {} takes {} tokens; only a strip of exactly these counts as expanded already",
-                found.prompt.spans.len().max(1),
+                "{what} {} takes {} tokens; only a strip of exactly these counts as expanded already",
+                seen.placed.max(1),
                 strip.slots.len()
             )),
             // only a template can have lost or doubled a marker here
-            _ if !raw && self.template.is_some() => {
-                error.with_hint("the chat template does not write one marker for each image")
-            }
+            _ if !raw && self.template.is_some() => error
+                .with_hint(format!("the chat template does not write one marker for each {what}")),
             _ => error,
         }
     }
 
-    /// The ids of one strip, and which of them are encoder rows.
-    fn slots(marker: &Marker, media: &MediaPlan, layout: &Layout) -> Result<Vec<(u32, bool)>> {
+    /// The ids of one strip in a prompt of `items` items, and what stands there.
+    fn slots(
+        &self,
+        marker: &Marker,
+        media: &MediaPlan,
+        items: usize,
+        layout: &Layout,
+    ) -> Result<Vec<(u32, Filled)>> {
         let failed = |message: String| Error::new(ErrorKind::Descriptor, message);
         let mut slots = Vec::new();
-        for slot in media.expand(layout).map_err(|error| failed(error.message))? {
+        let expanded = media.expand(media.shape(items), layout);
+        for slot in expanded.map_err(|error| failed(error.message))? {
             match slot {
-                Slot::Row => slots.push((marker.fill, true)),
-                Slot::Vector(_) => slots.push((marker.fill, false)),
-                Slot::Token(name) => {
+                Slot::Row => slots.push((marker.fill, Filled::Row)),
+                Slot::Vector(name) => slots.push((marker.fill, Filled::Vector(name))),
+                Slot::Token(name, indices) => {
                     let found = marker.tokens.iter().find(|(token, _)| *token == name);
-                    let (_, id) =
+                    let (_, text) =
                         found.ok_or_else(|| failed(format!("there is no token `{name}`")))?;
-                    slots.push((*id, false));
+                    let text = with_indices(text, &indices);
+                    match self.tokenizer.token_to_id(&text) {
+                        Some(id) => slots.push((id, Filled::Token)),
+                        None => slots.extend(
+                            self.tokenizer
+                                .encode(&text, false)?
+                                .into_iter()
+                                .map(|id| (id, Filled::Token)),
+                        ),
+                    }
                 }
                 Slot::Literal(name) => {
                     let found = marker.literals.iter().find(|(literal, _)| *literal == name);
                     let (_, ids) =
                         found.ok_or_else(|| failed(format!("there is no literal `{name}`")))?;
-                    slots.extend(ids.iter().map(|id| (*id, false)));
+                    slots.extend(ids.iter().map(|id| (*id, Filled::Token)));
                 }
             }
         }
@@ -306,70 +350,111 @@ impl PromptMaker {
     }
 }
 
-/// One item with the ids of its strip, and which of them are encoder rows.
+/// A text with the numbers of the repetitions around it.
+fn with_indices(text: &str, indices: &Indices) -> String {
+    let mut text = text.to_owned();
+    for (name, number) in indices {
+        text = text.replace(&format!("{{{name}}}"), &number.to_string());
+    }
+    text
+}
+
+fn plural(modality: Modality) -> &'static str {
+    match modality {
+        Modality::Image => "images",
+        Modality::Audio => "audio",
+    }
+}
+
+/// One item with the ids of its strip, and what stands there.
 struct Strip<'a> {
     item: &'a Item,
-    slots: Vec<(u32, bool)>,
+    slots: Vec<(u32, Filled)>,
+}
+
+/// The strips of one modality, in order.
+struct Queue<'a> {
+    marker: &'a Marker,
+    strips: Vec<Strip<'a>>,
+}
+
+/// What was seen of one modality.
+#[derive(Default)]
+struct Seen {
+    /// Markers and strips, whether or not there was an item for them.
+    markers: usize,
+    /// Strips that were put.
+    placed: usize,
+    /// How many of them stood there expanded.
+    already: usize,
 }
 
 /// What became of a tokenised prompt.
 struct Expanded {
     prompt: Prompt,
-    /// Markers and strips seen, whether or not there was an item for them.
-    markers: usize,
-    /// How many of them stood there expanded.
-    already: usize,
+    queues: Vec<Seen>,
     /// The ids outside strips.
     stray: Vec<u32>,
 }
 
 /// Puts the strips in place of the markers in order. With `lenient`, a strip that stands there already counts as one
 /// marker.
-fn put_strips(ids: &[u32], marker: u32, strips: &[Strip<'_>], lenient: bool) -> Expanded {
+fn put_strips(ids: &[u32], queues: &[Queue<'_>], lenient: bool) -> Expanded {
     let prompt = Prompt { ids: Vec::with_capacity(ids.len()), spans: Vec::new() };
-    let mut expanded = Expanded { prompt, markers: 0, already: 0, stray: Vec::new() };
+    let seen = queues.iter().map(|_| Seen::default()).collect();
+    let mut expanded = Expanded { prompt, queues: seen, stray: Vec::new() };
     let mut rest = ids;
-    while let Some((&first, after)) = rest.split_first() {
-        let strip = strips.get(expanded.prompt.spans.len());
-        let length = strip.map_or(0, |strip| strip.slots.len());
-        let stands = |strip: &Strip<'_>| {
-            rest.get(..length)
-                .is_some_and(|found| found.iter().eq(strip.slots.iter().map(|(id, _)| id)))
-        };
-        if lenient && length > 1 && strip.is_some_and(stands) {
-            rest = rest.get(length..).unwrap_or_default();
-            expanded.already += 1;
-        } else {
-            rest = after;
-            if first != marker {
-                expanded.prompt.ids.push(first);
-                expanded.stray.push(first);
+    'next: while let Some((&first, after)) = rest.split_first() {
+        for (seen, queue) in expanded.queues.iter_mut().zip(queues) {
+            let strip = queue.strips.get(seen.placed);
+            let length = strip.map_or(0, |strip| strip.slots.len());
+            let stands = |strip: &Strip<'_>| {
+                rest.get(..length)
+                    .is_some_and(|found| found.iter().eq(strip.slots.iter().map(|(id, _)| id)))
+            };
+            if lenient && length > 1 && strip.is_some_and(stands) {
+                rest = rest.get(length..).unwrap_or_default();
+                seen.already += 1;
+            } else if first == queue.marker.id {
+                rest = after;
+            } else {
                 continue;
             }
+            seen.markers += 1;
+            match strip {
+                Some(strip) => {
+                    push_span(&mut expanded.prompt, seen.placed, strip);
+                    seen.placed += 1;
+                }
+                None => expanded.prompt.ids.push(first),
+            }
+            continue 'next;
         }
-        expanded.markers += 1;
-        match strip {
-            Some(strip) => push_span(&mut expanded.prompt, strip.item, &strip.slots),
-            None => expanded.prompt.ids.push(first),
-        }
+        rest = after;
+        expanded.prompt.ids.push(first);
+        expanded.stray.push(first);
     }
     expanded
 }
 
-fn push_span(prompt: &mut Prompt, item: &Item, slots: &[(u32, bool)]) {
+fn push_span(prompt: &mut Prompt, number: usize, strip: &Strip<'_>) {
     let start = prompt.ids.len();
-    let rows = slots
-        .iter()
-        .enumerate()
-        .filter(|(_, (_, row))| *row)
-        .map(|(index, _)| start + index)
-        .collect();
-    prompt.ids.extend(slots.iter().map(|(id, _)| *id));
-    prompt.spans.push(Span {
-        item: prompt.spans.len(),
-        layout: item.layout,
+    let mut span = Span {
+        modality: strip.item.modality,
+        item: number,
+        layout: strip.item.layout,
         start,
-        length: slots.len(),
-        rows,
-    });
+        length: strip.slots.len(),
+        rows: Vec::new(),
+        vectors: Vec::new(),
+    };
+    for (index, (id, filled)) in strip.slots.iter().enumerate() {
+        prompt.ids.push(*id);
+        match filled {
+            Filled::Row => span.rows.push(start + index),
+            Filled::Vector(name) => span.vectors.push((start + index, name.clone())),
+            Filled::Token => {}
+        }
+    }
+    prompt.spans.push(span);
 }

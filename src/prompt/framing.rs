@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::checkpoint::tokenizer::{Pipeline, Sentinels, TokenizerFiles, count_tokens};
 use crate::descriptor::Descriptor;
-use crate::plan::{Framing, MediaPlan};
+use crate::plan::{Framing, MediaPlan, Modality};
 use crate::prompt::message::{Content, Message};
 use crate::prompt::template::ChatTemplate;
 use crate::prompt::user_text::{adds_special_tokens, render_marked};
@@ -31,7 +31,7 @@ pub fn literal_tokens(folder: &Path, text: &str) -> (u64, bool) {
     (text.len() as u64, false)
 }
 
-/// The framing of an image: (one user message with one item and a text) − (the same with the text alone) − 1.
+/// The framing of an item: (one user message with one item and a text) − (the same with the text alone) − 1.
 ///
 /// Where the frame consists of named tokens, each counts one and nothing is measured. Other text is measured with the
 /// checkpoint's own template and tokenizer. Without those it is bounded by its bytes, plus the tokens that the family says it
@@ -42,7 +42,7 @@ pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Fra
     if frame.literals.is_empty() {
         return Framing { tokens: named, exact: true };
     }
-    if let Some(tokens) = measured(descriptor, folder) {
+    if let Some(tokens) = measured(descriptor, media.modality, folder) {
         return Framing { tokens, exact: true };
     }
     let bytes: usize =
@@ -50,9 +50,14 @@ pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Fra
     Framing { tokens: named + bytes as u64 + frame.seam, exact: false }
 }
 
-fn measured(descriptor: &Descriptor, folder: &Path) -> Option<u64> {
-    let media = descriptor.family.image.as_ref()?;
-    let marker = &descriptor.family.tokens.get(&media.marker)?.text;
+fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Option<u64> {
+    let family = &descriptor.family;
+    let (_, tables) = family.media().find(|(name, _)| *name == modality.name())?;
+    let marker = &family.tokens.get(tables.marker)?.text;
+    let item = match modality {
+        Modality::Image => Content::Image,
+        Modality::Audio => Content::Audio,
+    };
     if !folder.join("tokenizer.json").is_file() {
         return None;
     }
@@ -64,7 +69,7 @@ fn measured(descriptor: &Descriptor, folder: &Path) -> Option<u64> {
     let mut prompts = Vec::new();
     for probe in PROBES {
         let text = Content::Text(probe.to_owned());
-        for content in [vec![Content::Image, text.clone()], vec![text]] {
+        for content in [vec![item.clone(), text.clone()], vec![text]] {
             let messages = [Message::new("user", content)];
             prompts.push(render_marked(&template, &messages, true, &special, &sentinels).ok()?);
         }

@@ -43,7 +43,8 @@ pub fn positions(
             cursor += 1;
             continue;
         };
-        let (rows, cols) = (i64::from(span.layout.rows), i64::from(span.layout.cols));
+        let side = |name| i64::from(span.layout.get(name).unwrap_or(1));
+        let (rows, cols) = (side("rows"), side("cols"));
         let count = span.rows.len();
         let contiguous = span.rows.last().is_some_and(|last| last + 1 == tokens.len() + count);
         if !contiguous || usize::try_from(rows * cols).ok() != Some(count) {
@@ -70,17 +71,21 @@ pub fn positions(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::resize::PLAIN;
     use crate::descriptor::slot::Count;
     use crate::layout::Layout;
+    use crate::plan::Modality;
 
     fn span(start: usize, rows: u32, cols: u32) -> Span {
         let count = (rows * cols) as usize;
         Span {
+            modality: Modality::Image,
             item: 0,
-            layout: Layout { rows, cols, width: 0, height: 0 },
+            layout: Layout::new(&PLAIN, [rows, cols, 0, 0]),
             start,
             length: count,
             rows: (start..start + count).collect(),
+            vectors: Vec::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{NormPlan, Resolver, StackPlan};
 use crate::backend::{Activation, NormKind};
-use crate::descriptor::image::Media;
+use crate::descriptor::image::Image;
 use crate::descriptor::tower::{ConnectorOp, Splice};
 use crate::problem::Problem;
 
@@ -87,7 +87,7 @@ pub enum OpPlan {
 }
 
 impl Resolver<'_> {
-    pub(super) fn encoder(&mut self, media: &Media, hidden: usize) -> Option<EncoderPlan> {
+    pub(super) fn encoder(&mut self, media: &Image, hidden: usize) -> Option<EncoderPlan> {
         let tower = &media.tower;
         let stack = self.stack(&tower.stack);
         let size = self.size("image.tower.patch.size", "the patch size", &tower.patch.size, 1);

@@ -1,6 +1,5 @@
-//! The largest value of a formula over a policy's domain.
-//!
-//! For `area` the domain is large, so the formula's shape decides how it is searched:
+//! The largest value of a formula over the layouts of [`Area`]. The domain is large, so the formula's shape decides how it
+//! is searched:
 //!
 //! * `a + b · rows · cols` with b ≥ 0 depends on the number of cells alone: [`Area::largest`] is exact.
 //! * A polynomial without negative factors never falls when a side grows. Every reachable grid has at most as many cells
@@ -8,63 +7,51 @@
 //!   size keeps it.
 //! * Anything else is evaluated on every grid of at most so many cells, with the same reasoning.
 
-use std::collections::BTreeMap;
-
-use super::area::Area;
-use super::{ImageSize, Layout};
-use crate::descriptor::expression::{Bound, Expression, ExpressionError};
+use super::super::crop::NAMES;
+use super::Area;
+use crate::descriptor::expression::ExpressionError;
+use crate::layout::{Formula, ImageSize, LONGEST_SIDE, Layout, Maximum, SizePolicy};
 
 /// A formula is evaluated on at most this many grids.
 const EVALUATIONS: u64 = 4_000_000;
 
-/// Something that is computed from a layout.
-pub struct Formula<'a> {
-    /// Its value.
-    pub value: &'a dyn Fn(&Layout) -> Result<i64, ExpressionError>,
-    /// Its powers of (rows, cols) and their factors, where it is a polynomial in them alone.
-    pub polynomial: Option<BTreeMap<Vec<u32>, i64>>,
-}
+impl SizePolicy for Area {
+    fn names(&self) -> &'static [&'static str] {
+        &NAMES
+    }
 
-impl Formula<'_> {
-    /// The polynomial of an expression in `rows` and `cols`.
-    pub fn polynomial_of(
-        expression: &Expression,
-        bindings: &BTreeMap<String, Bound>,
-    ) -> Option<BTreeMap<Vec<u32>, i64>> {
-        expression.polynomial(&["rows", "cols"], bindings)
+    fn layout(&self, size: ImageSize) -> Result<Layout, String> {
+        let (width, height) =
+            self.resized(size.width, size.height).map_err(|refusal| refusal.to_string())?;
+        Ok(grid(self, width, height))
+    }
+
+    fn maximum(&self, formula: &Formula<'_>) -> Result<Option<Maximum>, ExpressionError> {
+        maximum(formula, self)
+    }
+
+    fn samples(&self) -> Vec<Layout> {
+        samples(self)
+    }
+
+    fn budget_kind(&self) -> &'static str {
+        "dynamic"
     }
 }
 
-/// The largest value, and an image that reaches it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Maximum {
-    /// The value.
-    pub value: i64,
-    /// The image.
-    pub witness: ImageSize,
-    /// Whether the witness has exactly this value; otherwise no image has more.
-    pub exact: bool,
+/// The layout of a resized picture.
+fn grid(area: &Area, width: u32, height: u32) -> Layout {
+    Layout::new(&NAMES, [height / area.step(), width / area.step(), width, height])
 }
 
-pub(super) fn of_one(
-    formula: &Formula<'_>,
-    layout: &Layout,
-    witness: ImageSize,
-) -> Result<Maximum, ExpressionError> {
-    Ok(Maximum { value: (formula.value)(layout)?, witness, exact: true })
-}
-
-pub(super) fn of_area(
-    formula: &Formula<'_>,
-    area: &Area,
-) -> Result<Option<Maximum>, ExpressionError> {
+fn maximum(formula: &Formula<'_>, area: &Area) -> Result<Option<Maximum>, ExpressionError> {
     let Some(extreme) = area.largest() else { return Ok(None) };
     let witness = ImageSize { width: extreme.width, height: extreme.height };
     let layout = |rows: u64, cols: u64| {
         let side =
             |cells: u64| u32::try_from(cells).ok().and_then(|cells| cells.checked_mul(area.step()));
         let (height, width) = (side(rows)?, side(cols)?);
-        Some(Layout { rows: height / area.step(), cols: width / area.step(), width, height })
+        Some(grid(area, width, height))
     };
     let too_large = || ExpressionError {
         message: "the largest picture overflows 32 bits".to_owned(),
@@ -73,25 +60,24 @@ pub(super) fn of_area(
     let (width, height) = area.resized(witness.width, witness.height).map_err(|_| too_large())?;
     let at_extreme = layout(u64::from(height / area.step()), u64::from(width / area.step()))
         .ok_or_else(too_large)?;
-    let mut best = Maximum { value: (formula.value)(&at_extreme)?, witness, exact: extreme.exact };
+    let mut best = Maximum { value: formula.at(&at_extreme)?, witness, exact: extreme.exact };
     let cells_alone = formula.polynomial.as_ref().is_some_and(|terms| {
-        terms.iter().all(|(powers, factor)| {
-            *factor == 0
+        terms.terms().all(|(powers, factor)| {
+            factor == 0
                 || powers.iter().all(|power| *power == 0)
-                || (powers == &[1, 1] && *factor > 0)
+                || (powers == [1, 1, 0, 0] && factor > 0)
         })
     });
     if cells_alone {
         if !extreme.exact {
             let spread = layout(1, extreme.cells).ok_or_else(too_large)?;
-            best.value = (formula.value)(&spread)?;
+            best.value = formula.at(&spread)?;
         }
         return Ok(Some(best));
     }
     // the witness has this value, whether or not it has the most cells
     best.exact = true;
-    let rising =
-        formula.polynomial.as_ref().is_some_and(|terms| terms.values().all(|factor| *factor >= 0));
+    let rising = formula.rises();
     let grids = if rising {
         extreme.cells
     } else {
@@ -108,10 +94,13 @@ pub(super) fn of_area(
         let most = extreme.cells / rows;
         for cols in if rising { most } else { 1 }..=most {
             let Some(layout) = layout(rows, cols) else { continue };
-            let value = (formula.value)(&layout)?;
-            let witness = ImageSize { width: layout.width, height: layout.height };
-            let kept = witness.width <= super::LONGEST_SIDE
-                && witness.height <= super::LONGEST_SIDE
+            let value = formula.at(&layout)?;
+            let Some((width, height)) = layout.get("width").zip(layout.get("height")) else {
+                continue;
+            };
+            let witness = ImageSize { width, height };
+            let kept = witness.width <= LONGEST_SIDE
+                && witness.height <= LONGEST_SIDE
                 && area.resized(witness.width, witness.height)
                     == Ok((witness.width, witness.height));
             if kept && reached.is_none_or(|reached| value > reached.value) {
@@ -129,7 +118,7 @@ pub(super) fn of_area(
     }))
 }
 
-pub(super) fn area_samples(area: &Area) -> Vec<Layout> {
+fn samples(area: &Area) -> Vec<Layout> {
     let mut layouts = Vec::new();
     let sides = [
         1, 2, 3, 5, 13, 14, 27, 28, 29, 55, 100, 255, 256, 337, 640, 1023, 2000, 4096, 9000,
@@ -138,8 +127,7 @@ pub(super) fn area_samples(area: &Area) -> Vec<Layout> {
     for width in sides {
         for height in sides {
             if let Ok((width, height)) = area.resized(width, height) {
-                let layout =
-                    Layout { rows: height / area.step(), cols: width / area.step(), width, height };
+                let layout = grid(area, width, height);
                 if !layouts.contains(&layout) {
                     layouts.push(layout);
                 }
@@ -151,7 +139,11 @@ pub(super) fn area_samples(area: &Area) -> Vec<Layout> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::descriptor::expression::Expression;
+    use crate::layout::Polynomial;
 
     fn value(text: &str, layout: &Layout) -> Result<i64, ExpressionError> {
         Expression::parse(text)?.integer(&layout.bindings())
@@ -173,14 +165,14 @@ mod tests {
             let expression = Expression::parse(text).unwrap();
             let formula = Formula {
                 value: &|layout: &Layout| value(text, layout),
-                polynomial: Formula::polynomial_of(&expression, &BTreeMap::new()),
+                polynomial: Polynomial::of(&expression, &NAMES, &BTreeMap::new()),
             };
-            let maximum = of_area(&formula, &area).unwrap().unwrap();
+            let maximum = maximum(&formula, &area).unwrap().unwrap();
             let mut seen = i64::MIN;
             for width in 1..=90 {
                 for height in 1..=90 {
                     if let Ok((width, height)) = area.resized(width, height) {
-                        let layout = Layout { rows: height / 4, cols: width / 4, width, height };
+                        let layout = grid(&area, width, height);
                         seen = seen.max(value(text, &layout).unwrap());
                     }
                 }
@@ -188,8 +180,7 @@ mod tests {
             assert!(seen <= maximum.value, "{text}: {seen} > {}", maximum.value);
             let (width, height) =
                 area.resized(maximum.witness.width, maximum.witness.height).unwrap();
-            let reached =
-                value(text, &Layout { rows: height / 4, cols: width / 4, width, height }).unwrap();
+            let reached = value(text, &grid(&area, width, height)).unwrap();
             assert!(reached <= maximum.value);
             assert_eq!(maximum.exact, reached == maximum.value, "{text}");
         }

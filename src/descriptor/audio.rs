@@ -1,0 +1,94 @@
+//! `[audio]`: from a clip's length to prompt tokens.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::image::{Tables, bare_frame};
+use super::slot::Count;
+use super::tower::{Connector, Features, Tower};
+
+/// Everything about clips of sound.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Audio {
+    /// The token that stands for one clip in a rendered prompt, by its name in `[tokens]`.
+    #[schemars(extend("x-reads" = "token"))]
+    pub marker: String,
+    /// The token under a clip's encoder rows; left out, the marker.
+    #[schemars(extend("x-reads" = "token"))]
+    pub fill: Option<String>,
+    /// What the chat template puts around the marker: `<token>`, `"text"`, and `*` for the marker.
+    #[serde(default = "bare_frame")]
+    #[schemars(extend("x-reads" = "frame"))]
+    pub frame: String,
+    /// Tokens that the texts of `frame` may add by splitting their neighbours; counted where the framing is not measured.
+    #[serde(default)]
+    pub seam: u32,
+    /// How a clip becomes frames, and frames become rows; it decides the layout.
+    pub clip: Clip,
+    /// The token slots that one marker expands to.
+    #[schemars(extend("x-reads" = "strip"))]
+    pub strip: String,
+    /// Texts that a strip uses, by name.
+    #[serde(default)]
+    pub literals: IndexMap<String, String>,
+    /// The encoder.
+    pub tower: Tower,
+    /// What of the encoder's states is used.
+    pub features: Features,
+    /// From encoder states to rows of the decoder.
+    pub connector: Connector,
+}
+
+impl Audio {
+    /// What clips have in common with pictures.
+    pub fn tables(&self) -> Tables<'_> {
+        Tables {
+            marker: &self.marker,
+            fill: self.fill.as_deref().unwrap_or(&self.marker),
+            frame: &self.frame,
+            seam: self.seam,
+            strip: &self.strip,
+            literals: &self.literals,
+            patches: None,
+            states: None,
+            connector: &self.connector,
+        }
+    }
+}
+
+/// The names of a clip's layout: samples kept, frames that hold sound, rows after the steps.
+pub const CLIP: [&str; 3] = ["samples", "frames", "rows"];
+
+/// From samples to frames to rows. Layout: `samples` (kept), `frames` (that hold sound), `rows` (after the steps).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Clip {
+    /// Samples per second that the model takes; a file at another rate is resampled.
+    pub rate: Count,
+    /// Samples that are kept of a longer clip.
+    pub limit: Count,
+    /// Silent samples put in front; left out, none.
+    pub lead: Option<Count>,
+    /// Samples from one frame to the next.
+    pub hop: Count,
+    /// A frame counts if this many samples from its beginning are all of the clip; left out, 1.
+    pub span: Option<Count>,
+    /// What shortens the sequence of frames, in order: convolutions and pooling.
+    #[serde(default)]
+    pub steps: Vec<Step>,
+}
+
+/// One step over a sequence of n: ⌊(n + 2 · padding − kernel) / stride⌋ + 1 remain.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ClipStep")]
+pub struct Step {
+    /// Positions that are read at a time.
+    pub kernel: Count,
+    /// Positions from one to the next.
+    pub stride: Count,
+    /// Positions added at both ends; left out, none.
+    pub padding: Option<Count>,
+}

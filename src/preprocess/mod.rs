@@ -1,0 +1,76 @@
+//! From a picture file to what the tower receives, as the reference processor makes it.
+
+mod plain;
+
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::layout::{ImageSize, Layout, MediaSize, Policy};
+use crate::media::{Filter, Planes, Rgb8, load_image};
+use crate::plan::{Plan, Shape};
+use crate::problem::Problem;
+
+/// A picture ready for the tower.
+#[derive(Debug, Clone)]
+pub struct Picture {
+    /// Its size as decoded, orientation applied.
+    pub size: ImageSize,
+    /// What the size policy made of it.
+    pub layout: Layout,
+    /// Normalised values `[3, height, width]` of every view (tile), in the processor's order; all of one size.
+    pub views: Vec<Planes>,
+    /// What was noticed while decoding.
+    pub notes: Vec<String>,
+}
+
+/// Decodes a picture that is one of `pictures` of its prompt, and makes it what the reference processor makes of it.
+///
+/// # Errors
+/// [`ErrorKind::Media`] if the file cannot be read or the reference refuses its size; [`ErrorKind::NoNumber`] for config
+/// values.
+pub fn preprocess(plan: &Plan, file: &Path, pictures: usize) -> Result<Picture> {
+    let media = match &plan.image {
+        Some(Ok(media)) => media,
+        Some(Err(problems)) => {
+            let first = problems.iter().next().map(|problem| problem.message.clone());
+            let error = Error::new(ErrorKind::NoNumber, first.unwrap_or_default());
+            return Err(error.with_problems(problems.clone()));
+        }
+        None => {
+            let message = format!("family `{}` takes no images", plan.family());
+            return Err(Error::new(ErrorKind::Media, message));
+        }
+    };
+    let loaded = load_image(file)?;
+    let size = ImageSize { width: loaded.image.width(), height: loaded.image.height() };
+    let name = file.display();
+    let shape = media.shape(pictures);
+    let layout = shape.policy.layout(MediaSize::Image(size)).map_err(|reason| {
+        Error::new(ErrorKind::Media, format!("`{name}` ({size}) is refused: {reason}"))
+    })?;
+    let config = |problem: Problem| {
+        Error::new(ErrorKind::NoNumber, problem.message.clone()).with_problems(problem.into())
+    };
+    let (normaliser, mean) = plan.normaliser().map_err(config)?;
+    let views = views(loaded.image, size, shape, &layout, mean)?;
+    let views = views.iter().map(|view| normaliser.apply(view)).collect();
+    Ok(Picture { size, layout, views, notes: loaded.notes })
+}
+
+/// The views of a picture as bytes, in the processor's order. `mean` is the mean colour, from 0 to 1 per channel.
+pub fn views(
+    image: Rgb8,
+    size: ImageSize,
+    shape: &Shape,
+    layout: &Layout,
+    mean: [f64; 3],
+) -> Result<Vec<Rgb8>> {
+    let filter = shape.filter.unwrap_or(Filter::Bicubic);
+    match &shape.policy {
+        Policy::Area(_) => plain::resized(&image, layout, filter).map(|view| vec![view]),
+        Policy::Crop(crop) => {
+            plain::cropped(image, size, crop, layout, filter, mean).map(|view| vec![view])
+        }
+        Policy::Clip(_) => Err(Error::new(ErrorKind::Media, "a picture is no clip")),
+    }
+}
