@@ -71,7 +71,7 @@ fn published_floors() {
         assert!(floor.exact);
         assert_eq!(floor.witness, MediaSize::Image(ImageSize { width, height }), "{name}");
         // the witness really goes through the size function
-        assert_eq!(plan.count(&floor.witness).unwrap().expansion, expansion);
+        assert_eq!(plan.count(floor.witness).unwrap().expansion, expansion);
         assert!(floor.inputs.iter().all(|input| !input.source.is_empty()));
     }
 }
@@ -114,7 +114,7 @@ fn recorded_counts_hold() {
         for sample in recorded["samples"].as_array().unwrap() {
             let side = |key: &str| u32::try_from(sample[key].as_u64().unwrap()).unwrap();
             let count =
-                plan.count(&ImageSize { width: side("width"), height: side("height") }).unwrap();
+                plan.count(ImageSize { width: side("width"), height: side("height") }).unwrap();
             assert_eq!(Value::from(count.expansion), sample["expansion"], "{name}: {sample}");
         }
     }
@@ -126,7 +126,7 @@ fn counts_and_floors_under_other_limits() {
     let folder = published("Qwen__Qwen2-VL-7B-Instruct");
     let unit = 784_u64;
     let count = |width, height, set: &[(&str, Value)]| {
-        plan(&folder, set).unwrap().count(&ImageSize { width, height }).map(|count| count.expansion)
+        plan(&folder, set).unwrap().count(ImageSize { width, height }).map(|count| count.expansion)
     };
     for (width, height, expected) in [
         (70, 70, 4),
@@ -153,7 +153,7 @@ fn counts_and_floors_under_other_limits() {
         let plan = plan(&folder, &set).unwrap();
         let floor = plan.floor(Modality::Image).unwrap();
         assert!(floor.exact);
-        assert_eq!(plan.count(&floor.witness).unwrap().expansion, floor.expansion);
+        assert_eq!(plan.count(floor.witness).unwrap().expansion, floor.expansion);
         let sources: Vec<_> = floor.inputs.iter().filter(|input| input.source == "--set").collect();
         assert_eq!(sources.len(), 2);
         floor.expansion

@@ -46,7 +46,7 @@ pub(super) fn run(command: &CountCommand) -> Result<Status> {
                 fields.insert("samples".to_owned(), samples.into());
             }
         }
-        match plan.count_among(&item.size, beside) {
+        match plan.count_among(item.size, beside) {
             Ok(count) => {
                 document(&mut fields, &count);
                 rows.push(row(item, &count));

@@ -5,17 +5,37 @@
 //! of any length.
 
 pub mod area;
+mod bound;
+pub mod ceil_grid;
 pub mod clip;
+pub mod closest_ratio;
 mod core;
 pub mod crop;
+pub mod fit;
+pub mod least_upscale;
+pub mod pan_and_scan;
+pub mod patch_budget;
+pub mod pinpoints;
 mod rounding;
+#[cfg(test)]
+mod sweep;
+pub mod view_steps;
+mod witness;
 
 use std::fmt;
 
 pub use self::area::Area;
+pub use self::ceil_grid::CeilGrid;
 pub use self::clip::Clip;
+pub use self::closest_ratio::ClosestRatio;
 pub use self::core::{Formula, ImageSize, LONGEST_SIDE, Layout, Maximum, Polynomial, SizePolicy};
 pub use self::crop::Crop;
+pub use self::fit::Fit;
+pub use self::least_upscale::LeastUpscale;
+pub use self::pan_and_scan::PanAndScan;
+pub use self::patch_budget::PatchBudget;
+pub use self::pinpoints::Pinpoints;
+pub use self::view_steps::ViewSteps;
 use crate::descriptor::expression::ExpressionError;
 
 /// The size of one media item.
@@ -62,6 +82,30 @@ pub enum Policy {
     Crop(Crop),
     /// Multiples of a step within bounds of area.
     Area(Area),
+    /// Within limits of both sides.
+    Fit(Fit),
+    /// Within a budget of cells.
+    PatchBudget(PatchBudget),
+    /// Tiles of a canvas out of a list.
+    Pinpoints {
+        /// The grid.
+        policy: Pinpoints,
+        /// What every view goes through.
+        steps: ViewSteps,
+    },
+    /// Tiles in the grid of the closest ratio.
+    ClosestRatio(ClosestRatio),
+    /// The long side to a length, then whole tiles.
+    CeilGrid(CeilGrid),
+    /// Tiles in the grid that enlarges least.
+    LeastUpscale {
+        /// The grid.
+        policy: LeastUpscale,
+        /// Whether pictures keep their proportions in a corner of the canvas; otherwise they are stretched.
+        inside: bool,
+    },
+    /// One size, and crops of long pictures.
+    PanAndScan(PanAndScan),
     /// Clips of sound.
     Clip(Clip),
 }
@@ -77,6 +121,13 @@ impl Policy {
         match self {
             Self::Crop(crop) => Rule::Image(crop),
             Self::Area(area) => Rule::Image(area),
+            Self::Fit(fit) => Rule::Image(fit),
+            Self::PatchBudget(budget) => Rule::Image(budget),
+            Self::Pinpoints { policy, .. } => Rule::Image(policy),
+            Self::ClosestRatio(grid) => Rule::Image(grid),
+            Self::CeilGrid(grid) => Rule::Image(grid),
+            Self::LeastUpscale { policy, .. } => Rule::Image(policy),
+            Self::PanAndScan(scan) => Rule::Image(scan),
             Self::Clip(clip) => Rule::Audio(clip),
         }
     }
@@ -128,6 +179,17 @@ impl Policy {
             Self::Area(area) => {
                 format!("sides in steps of {} px, area within limits", area.step())
             }
+            Self::Fit(fit) => format!("shrunk to limits, cells of {} px", fit.cell()),
+            Self::PatchBudget(budget) => format!("a budget of cells of {} px", budget.unit()),
+            Self::Pinpoints { policy, .. } => {
+                format!("tiles of {} px on a canvas from a list", policy.tile())
+            }
+            Self::ClosestRatio(grid) => format!("tiles of {} px, closest ratio", grid.tile()),
+            Self::CeilGrid(grid) => format!("a long side of whole tiles of {} px", grid.tile()),
+            Self::LeastUpscale { policy, .. } => {
+                format!("tiles of {} px, least enlargement", policy.tile())
+            }
+            Self::PanAndScan(scan) => format!("one size, {} px, and crops", scan.view()),
             Self::Clip(clip) => {
                 format!("{} samples a second, at most {} of them", clip.rate(), clip.limit())
             }

@@ -31,6 +31,7 @@ mod header;
 mod image;
 mod normalise;
 mod patches;
+mod plain;
 mod resize;
 mod sound;
 

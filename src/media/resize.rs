@@ -17,6 +17,7 @@ use std::str::FromStr;
 use rayon::prelude::*;
 
 use super::image::{Rgb8, byte_length, reserved};
+use super::plain::resize_plain;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The longest side that is resized from or to; beyond it the tables of weights would fill the memory.
@@ -37,11 +38,13 @@ pub enum Filter {
     Bicubic,
     /// sinc(x) sinc(x/3), radius 3.
     Lanczos,
+    /// No filter: bilinear in floats between the two nearest pixels, so that shrinking skips pixels.
+    Plain,
 }
 
 impl Filter {
     /// All filters.
-    pub const ALL: [Self; 3] = [Self::Bilinear, Self::Bicubic, Self::Lanczos];
+    pub const ALL: [Self; 4] = [Self::Bilinear, Self::Bicubic, Self::Lanczos, Self::Plain];
 
     /// The filter that a preprocessor file means by the integer `code`, one of Pillow's `Image.Resampling`.
     ///
@@ -70,9 +73,30 @@ impl Filter {
             Self::Bilinear => "bilinear",
             Self::Bicubic => "bicubic",
             Self::Lanczos => "lanczos",
+            Self::Plain => "plain",
         }
     }
 
+    /// The kernel of an antialiased filter.
+    fn kernel(self) -> Option<Kernel> {
+        match self {
+            Self::Bilinear => Some(Kernel::Bilinear),
+            Self::Bicubic => Some(Kernel::Bicubic),
+            Self::Lanczos => Some(Kernel::Lanczos),
+            Self::Plain => None,
+        }
+    }
+}
+
+/// The kernel of an antialiased filter.
+#[derive(Debug, Clone, Copy)]
+enum Kernel {
+    Bilinear,
+    Bicubic,
+    Lanczos,
+}
+
+impl Kernel {
     /// How far the filter reaches, in samples of the coarser grid.
     fn radius(self) -> f64 {
         match self {
@@ -153,13 +177,14 @@ pub fn resize(image: &Rgb8, width: u32, height: u32, filter: Filter) -> Result<R
             ),
         ));
     }
+    let Some(kernel) = filter.kernel() else { return resize_plain(image, width, height) };
     let columns =
-        if width == image.width() { None } else { Some(along_rows(image, width, filter)?) };
+        if width == image.width() { None } else { Some(along_rows(image, width, kernel)?) };
     let source = columns.as_ref().unwrap_or(image);
     if height == image.height() {
         return Ok(columns.unwrap_or_else(|| image.clone()));
     }
-    along_columns(source, height, filter)
+    along_columns(source, height, kernel)
 }
 
 /// The weights of one axis.
@@ -176,7 +201,7 @@ struct Taps {
 
 impl Taps {
     /// The weights that make `to` samples of `from`.
-    fn new(from: u32, to: u32, filter: Filter) -> Self {
+    fn new(from: u32, to: u32, filter: Kernel) -> Self {
         let scale = f64::from(from) / f64::from(to);
         let stretch = scale.max(1.0);
         let reach = filter.radius() * stretch;
@@ -250,7 +275,7 @@ impl Taps {
 }
 
 /// Resamples every row of `image` to `width` pixels.
-fn along_rows(image: &Rgb8, width: u32, filter: Filter) -> Result<Rgb8> {
+fn along_rows(image: &Rgb8, width: u32, filter: Kernel) -> Result<Rgb8> {
     let taps = Taps::new(image.width(), width, filter);
     let mut data = zeroed(width, image.height())?;
     let stride = 3 * width as usize;
@@ -275,7 +300,7 @@ fn along_rows(image: &Rgb8, width: u32, filter: Filter) -> Result<Rgb8> {
 }
 
 /// Resamples every column of `image` to `height` pixels.
-fn along_columns(image: &Rgb8, height: u32, filter: Filter) -> Result<Rgb8> {
+fn along_columns(image: &Rgb8, height: u32, filter: Kernel) -> Result<Rgb8> {
     let taps = Taps::new(image.height(), height, filter);
     let mut data = zeroed(image.width(), height)?;
     let stride = image.stride();
@@ -316,12 +341,12 @@ mod tests {
 
     #[test]
     fn fraction_bits_follow_the_largest_weight() {
-        for filter in Filter::ALL {
-            assert_eq!(Taps::new(10, 37, filter).bits, 14, "{filter}");
+        for filter in [Kernel::Bilinear, Kernel::Bicubic, Kernel::Lanczos] {
+            assert_eq!(Taps::new(10, 37, filter).bits, 14, "{filter:?}");
         }
-        assert_eq!(Taps::new(100, 60, Filter::Bilinear).bits, 15);
-        assert_eq!(Taps::new(100, 20, Filter::Bilinear).bits, 17);
-        assert_eq!(Taps::new(16000, 100, Filter::Bilinear).bits, 22);
+        assert_eq!(Taps::new(100, 60, Kernel::Bilinear).bits, 15);
+        assert_eq!(Taps::new(100, 20, Kernel::Bilinear).bits, 17);
+        assert_eq!(Taps::new(16000, 100, Kernel::Bilinear).bits, 22);
     }
 
     #[test]

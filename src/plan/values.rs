@@ -292,6 +292,27 @@ impl Values {
         self.count(count, &BTreeMap::new()).map(|number| vec![number])
     }
 
+    /// Two counts; one stands for two equal ones.
+    pub fn pair(&self, name: &str) -> Result<[u32; 2], Problem> {
+        let resolved = self.get(name)?;
+        match &resolved.value {
+            Value::Array(_) => two(&resolved.value),
+            single => {
+                integer(single).and_then(|number| u32::try_from(number).ok()).map(|one| [one; 2])
+            }
+        }
+        .ok_or_else(|| wrong_type(name, "two counts", &resolved.value))
+    }
+
+    /// A list of pairs of counts.
+    pub fn pairs(&self, name: &str) -> Result<Vec<(u32, u32)>, Problem> {
+        let resolved = self.get(name)?;
+        let pairs = resolved.value.as_array().and_then(|items| {
+            items.iter().map(|item| two(item).map(|[first, second]| (first, second))).collect()
+        });
+        pairs.ok_or_else(|| wrong_type(name, "a list of pairs of counts", &resolved.value))
+    }
+
     /// A list of numbers; one number stands for `length` equal ones.
     pub fn numbers(&self, name: &str, length: usize) -> Result<Vec<f64>, Problem> {
         let resolved = self.get(name)?;
@@ -314,6 +335,16 @@ pub(super) fn from_expression(error: ExpressionError) -> Problem {
 fn wrong_type(name: &str, expected: &str, found: &Value) -> Problem {
     Problem::error("config-type", format!("`{name}` has a value of the wrong type"))
         .expected_found(expected, found.to_string())
+}
+
+/// An array of two counts.
+fn two(value: &Value) -> Option<[u32; 2]> {
+    let items: Option<Vec<u32>> = value
+        .as_array()?
+        .iter()
+        .map(|item| integer(item).and_then(|number| u32::try_from(number).ok()))
+        .collect();
+    items?.try_into().ok()
 }
 
 /// An integer as config files write it: `336`, or `336.0`.

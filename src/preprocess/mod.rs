@@ -1,6 +1,9 @@
 //! From a picture file to what the tower receives, as the reference processor makes it.
 
+mod canvas;
+mod grids;
 mod plain;
+mod tiles;
 
 use std::path::Path;
 
@@ -71,6 +74,18 @@ pub fn views(
         Policy::Crop(crop) => {
             plain::cropped(image, size, crop, layout, filter, mean).map(|view| vec![view])
         }
+        Policy::Fit(_) => plain::resized(&image, layout, filter).map(|view| vec![view]),
+        Policy::PatchBudget(budget) => {
+            tiles::budgeted(budget, &image, filter).map(|view| vec![view])
+        }
+        Policy::Pinpoints { policy, steps } => canvas::pinpoints(policy, steps, filter, &image),
+        Policy::ClosestRatio(grid) => grids::closest_ratio(&image, grid, filter),
+        Policy::CeilGrid(grid) => grids::ceil_grid(&image, grid, filter),
+        Policy::LeastUpscale { policy, inside } => {
+            let fit = if *inside { tiles::Fit::Inside } else { tiles::Fit::Stretch };
+            tiles::tiles(policy, &image, fit, filter)
+        }
+        Policy::PanAndScan(scan) => grids::pan_and_scan(&image, scan, filter),
         Policy::Clip(_) => Err(Error::new(ErrorKind::Media, "a picture is no clip")),
     }
 }
