@@ -123,7 +123,7 @@ pub struct Embedding {
     pub scale_media: Option<Flag>,
     /// The tensor's name below the decoder's root; `.weight` is appended.
     pub name: Option<String>,
-    /// Its full name instead; nothing is appended.
+    /// Its full name instead of `name`; nothing is appended.
     pub parameter: Option<String>,
     /// A second table, whose rows follow those of the first.
     pub more: Option<MoreRows>,
@@ -133,7 +133,7 @@ pub struct Embedding {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoreRows {
-    /// Its rows.
+    /// Its rows; 0: there is no second table.
     pub rows: Count,
     /// Its full name below the decoder's root; nothing is appended.
     pub parameter: String,
@@ -163,7 +163,7 @@ pub struct Head {
     pub scale: Option<Number>,
     /// The logits are divided by this; left out, 1.
     pub divide: Option<Number>,
-    /// Logits l become c · tanh(l / c); left out, they stay.
+    /// Logits l become c · tanh(l / c); 0 or left out, they stay.
     pub softcap: Option<Number>,
 }
 

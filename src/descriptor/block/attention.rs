@@ -153,7 +153,7 @@ pub struct Attention {
     pub qk_norm: Option<HeadNorm>,
     /// A norm of values, by the slot `v_norm`.
     pub v_norm: Option<HeadNorm>,
-    /// Scores s become c · tanh(s / c); left out, they stay.
+    /// Scores s become c · tanh(s / c); 0 or left out, they stay.
     pub softcap: Option<Number>,
 }
 

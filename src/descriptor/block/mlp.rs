@@ -96,7 +96,8 @@ pub struct Mlp {
     pub act: Choice<Activation>,
     /// Whether its projections have biases.
     pub bias: Flag,
-    /// The two first projections of a gated mlp as rows of one tensor, named by the slot `gate_up`, in this order.
+    /// The two first projections of a gated mlp as rows of one tensor, named by the slot `gate_up`, in this order; empty or
+    /// left out, two tensors.
     pub fused: Option<Vec<Half>>,
     /// Many mlps of which a router picks some for every row; their tensors take the same slots.
     pub experts: Option<Experts>,

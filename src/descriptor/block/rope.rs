@@ -109,7 +109,7 @@ pub struct Rope {
     pub axes: Option<Vec<RopeAxis>>,
     /// Rotated elements per head; left out, all.
     pub dim: Option<Count>,
-    /// The rotated part of a head, a number from 0 to 1; int(head_dim · part) elements are rotated.
+    /// The part of `dim` that is rotated, a number from 0 to 1: int(dim · part) elements. Left out, 1.
     pub part: Option<Number>,
     /// The base.
     pub theta: Number,

@@ -117,6 +117,7 @@ impl Resolver<'_> {
             None => (1.0 / (head_dim as f64).sqrt()) as f32,
         };
         let softcap = self.optional_number(&at("softcap"), attention.softcap.as_ref())?;
+        let softcap = softcap.filter(|cap| *cap != 0.0);
         let some = |projections: &[Projection]| {
             [Projection::Q, Projection::K, Projection::V, Projection::O]
                 .map(|one| projections.contains(&one))

@@ -62,8 +62,8 @@ impl Resolver<'_> {
         let rows = self.size("decoder.embed.rows", "the number of embedding rows", &embed.rows, 1);
         let more = match &embed.more {
             Some(more) => self
-                .size("decoder.embed.more.rows", "the number of further rows", &more.rows, 1)
-                .map(|rows| Some((rows, more.parameter.clone()))),
+                .size("decoder.embed.more.rows", "the number of further rows", &more.rows, 0)
+                .map(|rows| (rows > 0).then(|| (rows, more.parameter.clone()))),
             None => Some(None),
         };
         let name = self.stored("decoder.embed", embed.name.as_ref(), embed.parameter.as_ref());
@@ -129,7 +129,7 @@ impl Resolver<'_> {
             head_rows: head_rows?,
             tied: tied?,
             logit_scale: times?.unwrap_or(1.0) / over?.unwrap_or(1.0),
-            softcap: softcap?,
+            softcap: softcap?.filter(|cap| *cap != 0.0),
         })
     }
 }

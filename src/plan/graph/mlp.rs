@@ -50,7 +50,7 @@ impl Resolver<'_> {
         fused: Option<&Vec<Half>>,
     ) -> Option<Option<[Half; 2]>> {
         match fused.map(Vec::as_slice) {
-            None => Some(None),
+            None | Some([]) => Some(None),
             Some([first, second]) if first != second => Some(Some([*first, *second])),
             Some(other) => {
                 let problem =

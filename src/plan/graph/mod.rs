@@ -256,11 +256,12 @@ impl Resolver<'_> {
         parameter: Option<&String>,
     ) -> Option<String> {
         match (name, parameter) {
+            // a part may give the one and the family the other
+            (_, Some(parameter)) => Some(parameter.clone()),
             (Some(name), None) => Some(format!("{name}.weight")),
-            (None, Some(parameter)) => Some(parameter.clone()),
-            _ => {
-                let problem = Problem::error("key-missing", "a tensor has one name")
-                    .expected_found("`name` or `parameter`", "neither or both");
+            (None, None) => {
+                let problem = Problem::error("key-missing", "a tensor has no name")
+                    .expected_found("`name` or `parameter`", "neither");
                 self.keep(&format!("{key}.name"), Err(problem))
             }
         }

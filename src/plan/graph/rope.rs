@@ -172,15 +172,21 @@ impl Resolver<'_> {
         let rope = self.family.rope.get(name)?;
         let key = format!("rope.{name}");
         let axes = rope.axes.clone().unwrap_or_else(|| vec![RopeAxis::Time]);
-        let dim = match (&rope.dim, &rope.part) {
-            (Some(dim), _) => self.size(&format!("{key}.dim"), "the rotated size", dim, 2)?,
-            (None, Some(part)) => {
+        let dim = self.size_or(
+            &format!("{key}.dim"),
+            "the rotated size",
+            rope.dim.as_ref(),
+            2,
+            head_dim,
+        )?;
+        let dim = match &rope.part {
+            Some(part) => {
                 let part = self.values.number(part);
                 let part = self.keep(&format!("{key}.part"), part)?;
                 // `int(head_dim * partial_rotary_factor)`; a part outside 0 to 1 is refused below
-                (head_dim as f64 * part) as usize
+                (dim as f64 * part) as usize
             }
-            (None, None) => head_dim,
+            None => dim,
         };
         let theta = self.values.number(&rope.theta);
         let theta = self.keep(&format!("{key}.theta"), theta)?;
