@@ -225,10 +225,13 @@ pub enum Biases {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BiasesWhen {
-    /// Which projections have one.
+    /// Which projections have one on the condition.
     pub of: Vec<Projection>,
-    /// Whether they do.
+    /// The condition.
     pub when: Flag,
+    /// Which have one in any case; left out, none.
+    #[serde(default)]
+    pub always: Vec<Projection>,
 }
 
 /// One projection of an attention.

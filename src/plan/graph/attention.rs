@@ -125,8 +125,13 @@ impl Resolver<'_> {
         let bias = match &attention.bias {
             Biases::All(flag) => [self.flag(&at("bias"), flag)?; 4],
             Biases::Some(projections) => some(projections),
-            Biases::When(when) if self.flag(&at("bias.when"), &when.when)? => some(&when.of),
-            Biases::When(_) => [false; 4],
+            Biases::When(when) => {
+                let mut with = when.always.clone();
+                if self.flag(&at("bias.when"), &when.when)? {
+                    with.extend(&when.of);
+                }
+                some(&with)
+            }
         };
         let mask = self.values.choice(&attention.mask);
         let mask = self.keep(&at("mask"), mask)?;

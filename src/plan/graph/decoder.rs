@@ -49,15 +49,13 @@ pub struct PositionRowsPlan {
 }
 
 impl Resolver<'_> {
-    /// How wide the decoder's rows are, 0 where that is not known; what is wrong is said by [`Self::decoder`].
-    pub(super) fn decoder_width(&self) -> usize {
-        let stack = self.family.stacks.get(&self.family.decoder.stack);
-        stack.and_then(|stack| self.values.size("the width", &stack.width, 1).ok()).unwrap_or(0)
-    }
-
-    pub(super) fn decoder(&mut self, media: Option<usize>) -> Option<DecoderPlan> {
+    /// `crosses`: whether media rows are keys of attention rather than rows of the prompt.
+    pub(super) fn decoder(&mut self, crosses: bool) -> Option<DecoderPlan> {
         let decoder = &self.family.decoder;
         let embed = &decoder.embed;
+        let width = self.family.stacks.get(&decoder.stack).map(|stack| &stack.width);
+        let media = width.filter(|_| crosses);
+        let media = media.and_then(|width| self.values.size("the width", width, 1).ok());
         let stack = self.stack(&decoder.stack, media);
         let rows = self.size("decoder.embed.rows", "the number of embedding rows", &embed.rows, 1);
         let more = match &embed.more {

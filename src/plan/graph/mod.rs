@@ -105,8 +105,13 @@ impl GraphPlan {
         values: &Values,
     ) -> Result<Self, Problems> {
         let mut resolver = Resolver { family, source, values, problems: Problems::default() };
-        // attention over media reads rows as wide as the connector makes them
-        let hidden = resolver.decoder_width();
+        // attention over media reads what a connector makes, which is as wide as the decoder
+        let splices = family.image.iter().map(|media| &media.connector.splice);
+        let splices = splices.chain(family.audio.iter().map(|media| &media.connector.splice));
+        let crosses =
+            splices.map(|splice| values.choice(splice)).any(|splice| splice == Ok(Splice::Cross));
+        let decoder = resolver.decoder(crosses);
+        let hidden = decoder.as_ref().map_or(0, |decoder| decoder.stack.width);
         let mut encoder = |modality, tower: &Tower, features: &Features, connector: &Connector| {
             resolver.encoder(modality, tower, features, connector, hidden)
         };
@@ -122,12 +127,6 @@ impl GraphPlan {
             }
             None => Some(None),
         };
-        let crosses = [&image, &audio].into_iter().flatten().flatten();
-        let media = crosses
-            .filter(|encoder| encoder.splice == Splice::Cross)
-            .map(|encoder| encoder.out)
-            .next();
-        let decoder = resolver.decoder(media);
         let inventory = resolver.inventory();
         let positions = match &family.positions {
             Positions::Sequential { start } => PositionRule::Sequential { start: *start },
