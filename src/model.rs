@@ -13,10 +13,10 @@ use crate::checkpoint::weights::Weights;
 use crate::checkpoint::{Checkpoint, FileState, Source};
 use crate::descriptor::family::Root;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{Decoder, DecoderCache, Encoder, EncoderInput, TensorSource};
+use crate::graph::{Decoder, DecoderCache, Encoder, EncoderInput, TensorSource, unsupported};
 use crate::media::{PatchOrder, Planes, patchify};
 use crate::plan::graph::GraphPlan;
-use crate::plan::tensors::{Component, TensorSpec, tensors};
+use crate::plan::tensors::{Component, TensorSpec};
 use crate::plan::{Modality, Plan};
 use crate::preprocess::{Picture, preprocess};
 use crate::problem::{Level, Problem, Problems};
@@ -106,8 +106,11 @@ impl<B: Backend> Model<B> {
             )
             .with_hint("`spec floor`, `spec count` and `spec check` work on this checkpoint"));
         }
-        let graph = GraphPlan::resolve(&plan.descriptor, &plan.values)
+        let graphs = GraphPlan::resolve_all(&plan.descriptor, &plan.values)
             .map_err(|problems| config_error(&problems))?;
+        if let Some(graph) = graphs.first() {
+            runnable(graph)?;
+        }
         if let Some(Err(problems)) = &plan.image {
             return Err(config_error(problems));
         }
@@ -120,9 +123,10 @@ impl<B: Backend> Model<B> {
         let ending = ending_tokens(checkpoint)?;
         agreed_marker(plan, checkpoint)?;
         let weights = Weights::open(checkpoint.folder())?;
-        let specs = tensors(&graph);
-        let TensorMatch { root, problems, .. } =
-            match_tensors(&plan.descriptor, &specs, weights.listing());
+        let matched = match_tensors(&plan.descriptor, graphs, weights.listing());
+        let Some(TensorMatch { graph, specs, root, problems, .. }) = matched else {
+            return Err(Error::new(ErrorKind::Descriptor, "the family states no roots"));
+        };
         if problems.has_errors() {
             let count = problems.iter().filter(|problem| problem.level == Level::Error).count();
             let what =
@@ -133,6 +137,7 @@ impl<B: Backend> Model<B> {
             )
             .with_problems(problems));
         }
+        runnable(&graph)?;
         require_dtypes(&weights, &root, &specs)?;
         let source = Stored { weights: &weights, root: &root };
         let encoder = graph
@@ -218,10 +223,11 @@ impl<B: Backend> Model<B> {
         let (Some(encoder), Some(plan)) = (&self.encoder, &self.graph.image) else {
             return Ok(Vec::new());
         };
+        let Some(patch) = &plan.patch else { return Ok(Vec::new()) };
         let order = PatchOrder {
-            patch: (plan.patch.size, plan.patch.size),
-            frames: plan.patch.frames.unwrap_or(1),
-            block: plan.patch.block,
+            patch: (patch.size, patch.size),
+            frames: patch.frames.unwrap_or(1),
+            block: patch.block,
         };
         let inputs = pictures.iter().map(|picture| {
             let [view] = &picture.views[..] else {
@@ -229,11 +235,11 @@ impl<B: Backend> Model<B> {
                 let message = format!("a picture of {views} tiles is not encoded yet");
                 return Err(Error::new(ErrorKind::Unsupported, message));
             };
-            let pixels = whole_patches(view, plan.patch.size)?;
+            let pixels = whole_patches(view, patch.size)?;
             let patches = patchify(&pixels, order)?;
             Ok(EncoderInput {
-                rows: pixels.height / plan.patch.size,
-                cols: pixels.width / plan.patch.size,
+                rows: pixels.height / patch.size,
+                cols: pixels.width / patch.size,
                 patches: patches.data,
             })
         });
@@ -287,6 +293,17 @@ fn whole_patches(pixels: &Planes, size: usize) -> Result<std::borrow::Cow<'_, Pl
         }
     }
     Planes::new(pixels.channels, height, width, data).map(std::borrow::Cow::Owned)
+}
+
+/// Refuses what the forward pass does not know yet, every member by name.
+fn runnable(graph: &GraphPlan) -> Result<()> {
+    let unsupported = unsupported(graph);
+    if unsupported.is_empty() {
+        return Ok(());
+    }
+    let message = format!("this family is not run yet: it needs {}", unsupported.join(", "));
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .with_hint("`spec floor`, `spec count` and `spec check` work on this checkpoint"))
 }
 
 fn config_error(problems: &Problems) -> Error {

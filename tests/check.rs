@@ -321,7 +321,7 @@ fn tokens_templates_and_requirements() {
         (
             "qwen2vl",
             |folder| {
-                edit(folder, "config.json", |json| json["rope_scaling"]["type"] = "yarn".into());
+                edit(folder, "config.json", |json| json["rope_scaling"]["type"] = "yearn".into());
             },
             "config-variant",
         ),

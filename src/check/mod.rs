@@ -77,12 +77,13 @@ pub fn check(descriptor: &impl AsRef<RawDescriptor>, checkpoint: &Checkpoint) ->
             strip_length(&plan, media, &mut findings);
         }
     }
-    let graph = GraphPlan::resolve(&plan.descriptor, &plan.values);
-    match &graph {
-        Ok(graph) => weights(&plan, graph, checkpoint, &mut findings)?,
-        Err(problems) => add_new(&mut findings, problems.clone()),
+    let graphs = GraphPlan::resolve_all(&plan.descriptor, &plan.values);
+    let graph = graphs.as_ref().ok().and_then(|graphs| graphs.first().cloned());
+    match graphs {
+        Ok(graphs) => weights(&plan, graphs, checkpoint, &mut findings)?,
+        Err(problems) => add_new(&mut findings, problems),
     }
-    tokens::check(&plan, graph.as_ref().ok(), checkpoint, &mut findings);
+    tokens::check(&plan, graph.as_ref(), checkpoint, &mut findings);
     Ok(Report { family, findings })
 }
 
@@ -168,7 +169,7 @@ fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
 
 fn weights(
     plan: &Plan,
-    graph: &GraphPlan,
+    graphs: Vec<GraphPlan>,
     checkpoint: &Checkpoint,
     findings: &mut Problems,
 ) -> Result<()> {
@@ -207,7 +208,7 @@ fn weights(
             .level(Level::Note),
         );
     }
-    let specs = crate::plan::tensors::tensors(graph);
-    findings.extend(match_tensors(&plan.descriptor, &specs, &listing).problems);
+    let matched = match_tensors(&plan.descriptor, graphs, &listing);
+    findings.extend(matched.map(|matched| matched.problems).into_iter().flatten());
     Ok(())
 }

@@ -7,12 +7,17 @@ use indexmap::IndexMap;
 use crate::checkpoint::weights::Listing;
 use crate::descriptor::Descriptor;
 use crate::descriptor::family::Root;
-use crate::plan::tensors::{Component, TensorSpec};
-use crate::problem::{Level, Problem, Problems};
+use crate::plan::graph::GraphPlan;
+use crate::plan::tensors::{Component, TensorSpec, tensors};
+use crate::problem::{Level, Place, Problem, Problems};
 
 /// The outcome of matching.
 #[derive(Debug, Clone)]
 pub struct TensorMatch {
+    /// The computation in the form in which the weights are stored.
+    pub graph: GraphPlan,
+    /// The tensors that it knows.
+    pub specs: Vec<TensorSpec>,
     /// The root under which most tensors were found.
     pub root: Root,
     /// What is wrong.
@@ -31,31 +36,44 @@ struct Group {
     key: String,
 }
 
-/// Finds the root that fits best, then lists what is missing, what has another shape or type, and what is unknown.
+/// How well a form of the weights fits under a root: how many known tensors are stored, and how many of these have the
+/// shape that they should have.
+fn fit(specs: &[TensorSpec], root: &Root, listing: &Listing) -> (usize, usize) {
+    let mut present = 0;
+    let mut shaped = 0;
+    for spec in specs {
+        if let Some(tensor) = listing.tensors.get(&spec.component.full_name(root, &spec.name)) {
+            present += 1;
+            shaped += usize::from(tensor.shape.as_ref().is_none_or(|shape| *shape == spec.shape));
+        }
+    }
+    (present, shaped)
+}
+
+/// Finds the form of the weights and the root that fit best, then lists what is missing, what has another shape or type,
+/// and what is unknown.
+///
+/// `graphs` holds every form, the family's own first; there must be one at least.
 pub fn match_tensors(
     descriptor: &Descriptor,
-    specs: &[TensorSpec],
+    graphs: Vec<GraphPlan>,
     listing: &Listing,
-) -> TensorMatch {
-    let roots = &descriptor.family.tensors.roots;
-    let present = |root: &Root| {
-        specs
-            .iter()
-            .filter(|spec| {
-                listing.tensors.contains_key(&spec.component.full_name(root, &spec.name))
-            })
-            .count()
-    };
-    // the first of equals: `max_by_key` would take the last
-    let best = roots.iter().rev().max_by_key(|root| present(root)).cloned();
-    let root = best.unwrap_or_else(|| Root {
-        tower: None,
-        connector: None,
-        decoder: String::new(),
-        head: String::new(),
-    });
+) -> Option<TensorMatch> {
+    let mut best: Option<((usize, usize), Vec<TensorSpec>, Root, GraphPlan)> = None;
+    for graph in graphs {
+        let specs = tensors(&graph);
+        for root in graph.roots.clone() {
+            let fits = fit(&specs, &root, listing);
+            // the first of equals stays
+            if best.as_ref().is_none_or(|(best, ..)| fits > *best) {
+                best = Some((fits, specs.clone(), root, graph.clone()));
+            }
+        }
+    }
+    let ((present, _), specs, root, graph) = best?;
+    let place = |key: &str| descriptor.layout_place(graph.layout, key);
     let mut problems = Problems::default();
-    if present(&root) == 0 {
+    if present == 0 {
         let mut examples: Vec<_> = listing.tensors.keys().take(3).map(String::as_str).collect();
         examples.sort_unstable();
         problems.push(
@@ -63,7 +81,7 @@ pub fn match_tensors(
                 "tensor-root",
                 "no tensor of the family is stored under any of its roots",
             )
-            .at(descriptor.place("tensors.roots"))
+            .at(place("tensors.roots"))
             .expected_found(
                 format!(
                     "names such as `{}`",
@@ -74,13 +92,14 @@ pub fn match_tensors(
                 format!("names such as `{}`", examples.join("`, `")),
             ),
         );
-        return TensorMatch { root, problems, unknown: listing.tensors.keys().cloned().collect() };
+        let unknown = listing.tensors.keys().cloned().collect();
+        return Some(TensorMatch { graph, specs, root, problems, unknown });
     }
-    let groups = complaints(specs, listing, &root);
+    let groups = complaints(&specs, listing, &root);
     for (group, names) in groups {
-        problems.push(describe(&group, &names, descriptor));
+        problems.push(describe(&group, &names, place(&group.key)));
     }
-    let unknown = unknown(descriptor, specs, listing, &root);
+    let unknown = unknown(&graph.ignore, &specs, listing, &root);
     let mut patterns: IndexMap<String, Vec<String>> = IndexMap::new();
     for name in &unknown {
         patterns.entry(pattern(name)).or_default().push(name.clone());
@@ -96,11 +115,11 @@ pub fn match_tensors(
                 ),
             )
             .level(Level::Warning)
-            .at(descriptor.place("tensors.ignore"))
+            .at(place("tensors.ignore"))
             .with_hint("list a pattern under `[tensors] ignore` if they are not needed"),
         );
     }
-    TensorMatch { root, problems, unknown }
+    Some(TensorMatch { graph, specs, root, problems, unknown })
 }
 
 fn complaints(
@@ -147,7 +166,7 @@ fn complaints(
     groups
 }
 
-fn describe(group: &Group, names: &[String], descriptor: &Descriptor) -> Problem {
+fn describe(group: &Group, names: &[String], place: Place) -> Problem {
     let count = counted(names.len());
     let listed = listed(&group.pattern, names);
     let verb = if names.len() == 1 { "is" } else { "are" };
@@ -158,7 +177,7 @@ fn describe(group: &Group, names: &[String], descriptor: &Descriptor) -> Problem
         _ => format!("{count} {has} a type that is not read: {listed}"),
     };
     Problem::error(group.code, message)
-        .at(descriptor.place(&group.key))
+        .at(place)
         .expected_found(group.expected.clone(), group.found.clone())
 }
 
@@ -219,18 +238,10 @@ fn pattern(name: &str) -> String {
     parts.join(".")
 }
 
-fn unknown(
-    descriptor: &Descriptor,
-    specs: &[TensorSpec],
-    listing: &Listing,
-    root: &Root,
-) -> Vec<String> {
+fn unknown(ignore: &[String], specs: &[TensorSpec], listing: &Listing, root: &Root) -> Vec<String> {
     let known: HashSet<String> =
         specs.iter().map(|spec| spec.component.full_name(root, &spec.name)).collect();
-    let ignored: Vec<String> = descriptor
-        .family
-        .tensors
-        .ignore
+    let ignored: Vec<String> = ignore
         .iter()
         .map(|pattern| match pattern.split_once(':') {
             Some((component, rest)) => Component::NAMES

@@ -81,7 +81,10 @@ impl ConfigFile {
         let mut value = root;
         if !path.is_empty() {
             for key in path.split('.') {
-                value = value.as_object()?.get(key)?;
+                value = match value {
+                    Value::Array(items) => items.get(key.parse::<usize>().ok()?)?,
+                    other => other.as_object()?.get(key)?,
+                };
             }
         }
         Some(value)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use vlm_spec::descriptor::block::MlpKind;
 use vlm_spec::plan::Plan;
-use vlm_spec::plan::graph::{GraphPlan, OpPlan, PositionRule, StackPlan};
+use vlm_spec::plan::graph::{BlockPlan, GraphPlan, OpPlan, PositionRule, StackPlan};
 
 /// One box: a title and what is in it.
 struct Stage {
@@ -24,18 +24,22 @@ impl Drawing {
         if let (Some(encoder), Some(Ok(media))) = (&graph.image, &plan.image) {
             let resize = media.shape.policy.describe();
             stages.push(Stage { title: "picture".to_owned(), lines: vec![resize] });
-            let patch = &encoder.patch;
-            let mut lines = vec![format!(
-                "patches of {0}x{0} px -> rows of {1}",
-                patch.size, encoder.stack.width
-            )];
+            let mut lines: Vec<_> = encoder
+                .patch
+                .iter()
+                .map(|patch| {
+                    let width = encoder.stack.width;
+                    format!("patches of {0}x{0} px -> rows of {width}", patch.size)
+                })
+                .collect();
             if encoder.class.is_some() {
                 lines.push("a class row first".to_owned());
             }
-            if let Some((rows, _)) = &encoder.position {
-                lines.push(format!("{rows} learned positions"));
+            if let Some(table) = &encoder.position {
+                lines.push(format!("{} learned positions", table.rows));
             }
             lines.extend(stack(&encoder.stack));
+            lines.extend(encoder.then.iter().flat_map(stack));
             let taps: Vec<_> = encoder.taps.iter().map(usize::to_string).collect();
             lines.push(format!(
                 "read after {} of {} blocks",
@@ -46,13 +50,8 @@ impl Drawing {
                 lines.push(format!("{} leading row dropped", encoder.drop));
             }
             stages.push(Stage { title: "tower".to_owned(), lines });
-            let ops = encoder.ops.iter().map(|op| match op {
-                OpPlan::Linear { input, out, .. } => format!("linear {input} -> {out}"),
-                OpPlan::Activation(activation) => format!("{activation:?}").to_lowercase(),
-                OpPlan::Norm { norm, .. } => format!("{:?} norm", norm.kind).to_lowercase(),
-                OpPlan::Merge { side } => format!("merge {side}x{side} cells"),
-            });
-            stages.push(Stage { title: "connector".to_owned(), lines: ops.collect() });
+            let lines = encoder.ops.iter().flat_map(step).collect();
+            stages.push(Stage { title: "connector".to_owned(), lines });
             stages.push(Stage {
                 title: "strip".to_owned(),
                 lines: vec![media.shape.strip.text().to_owned()],
@@ -142,7 +141,45 @@ impl Drawing {
     }
 }
 
+/// A step of a connector.
+fn step(op: &OpPlan) -> Vec<String> {
+    vec![match op {
+        OpPlan::Linear { input, out, .. } => format!("linear {input} -> {out}"),
+        OpPlan::Activation(activation) => format!("{activation:?}").to_lowercase(),
+        OpPlan::Norm { norm, .. } => format!("{:?} norm", norm.kind).to_lowercase(),
+        OpPlan::Merge { side, .. } => format!("merge {side}x{side} cells"),
+        OpPlan::Pool { side } => format!("average of {side}x{side} cells"),
+        OpPlan::Average { count } => format!("average of {count} rows"),
+        OpPlan::Conv { side, input, out, .. } => {
+            format!("convolution of {side}x{side} cells {input} -> {out}")
+        }
+        OpPlan::Glu { width, .. } => format!("gated linear unit -> {width}"),
+        OpPlan::Scale(by) => format!("times {by}"),
+        OpPlan::Mlp { mlp, input, out, .. } => format!("mlp {input} -> {} -> {out}", mlp.hidden),
+        OpPlan::Attend { side, out, .. } => format!("attention over {side}x{side} cells -> {out}"),
+        OpPlan::Query { count, stack: plan, .. } => {
+            let mut lines = vec![format!("{count} queries through a stack")];
+            lines.extend(stack(plan));
+            return lines;
+        }
+    }]
+}
+
+/// Every kind of layer of a stack.
 fn stack(plan: &StackPlan) -> Vec<String> {
+    let mut lines = vec![format!("{} blocks of width {}", plan.layers, plan.width)];
+    for (index, kind) in plan.kinds.iter().enumerate() {
+        if plan.kinds.len() > 1 {
+            let count = plan.kind_of.iter().filter(|of| **of == index).count();
+            let name = if kind.kind.is_empty() { "other" } else { &kind.kind };
+            lines.push(format!("  {count} {name}"));
+        }
+        lines.extend(block(kind));
+    }
+    lines
+}
+
+fn block(plan: &BlockPlan) -> Vec<String> {
     let attention = &plan.attention;
     let groups = if attention.kv_heads == attention.heads {
         String::new()
@@ -158,9 +195,12 @@ fn stack(plan: &StackPlan) -> Vec<String> {
         MlpKind::Plain => "mlp",
         MlpKind::Gated => "gated mlp",
     };
+    let experts = match &plan.mlp.experts {
+        Some(experts) => format!(" in {} experts", experts.count),
+        None => String::new(),
+    };
     vec![
-        format!("{} blocks of width {}", plan.layers, plan.width),
         format!("  {} heads of {}{groups}{rope}", attention.heads, attention.head_dim),
-        format!("  {kind} of {}, {:?}", plan.mlp.hidden, plan.mlp.act).to_lowercase(),
+        format!("  {kind} of {}{experts}, {:?}", plan.mlp.hidden, plan.mlp.act).to_lowercase(),
     ]
 }

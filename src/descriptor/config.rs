@@ -89,7 +89,7 @@ pub struct Lookup {
     #[schemars(extend("x-reads" = "expression"))]
     pub otherwise: Option<String>,
     /// What each string or boolean of the file means: an integer, or a member of a set. A value that the map lacks is an
-    /// unrecognised variant, and what depends on it has no number.
+    /// unrecognised variant, and what depends on it has no number. A list is mapped item by item.
     pub map: Option<IndexMap<String, Value>>,
     /// Only values of this type count as present.
     #[serde(rename = "type")]

@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::audio::Audio;
-use super::block::{Norm, Rope, Stack};
+use super::block::{Layers, Norm, Rope, Stack};
 use super::config::{Lookup, Section};
 use super::image::{Image, Tables};
 use super::slot::{Count, Flag, Number, OneOrMany};
@@ -101,6 +101,8 @@ pub struct Prompt {
 pub struct Decoder {
     /// Token embeddings.
     pub embed: Embedding,
+    /// A learned row added per position.
+    pub position: Option<PositionRows>,
     /// The stack, by its name in `[stacks]`.
     #[schemars(extend("x-reads" = "stack"))]
     pub stack: String,
@@ -116,9 +118,44 @@ pub struct Decoder {
 pub struct Embedding {
     /// Rows of the table.
     pub rows: Count,
-    /// Factor on token embeddings, not on media rows; left out, 1.
+    /// Elements per row where they differ from the stack's; linear maps without biases, `project_in` before the blocks and
+    /// `project_out` after the last norm, lead from one width to the other.
+    pub width: Option<Count>,
+    /// The name of the map from embeddings to rows of the stack.
+    pub project_in: Option<String>,
+    /// The name of the map back, before the output projection.
+    pub project_out: Option<String>,
+    /// Factor on token embeddings; left out, 1.
     pub scale: Option<Number>,
-    /// The tensor's name below the decoder's root.
+    /// Whether the factor is applied to media rows as well; left out, not.
+    pub scale_media: Option<Flag>,
+    /// The tensor's name below the decoder's root; `.weight` is appended.
+    pub name: Option<String>,
+    /// Its full name instead of `name`; nothing is appended.
+    pub parameter: Option<String>,
+    /// A second table, whose rows follow those of the first.
+    pub more: Option<MoreRows>,
+}
+
+/// A second table of token embeddings.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoreRows {
+    /// Its rows; 0: there is no second table.
+    pub rows: Count,
+    /// Its full name below the decoder's root; nothing is appended.
+    pub parameter: String,
+}
+
+/// A learned row per position of the sequence.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PositionRows {
+    /// How many positions there are.
+    pub rows: Count,
+    /// The row of position 0; the table has that many rows more. Left out, 0.
+    pub offset: Option<Count>,
+    /// The tensor's name below the decoder's root; `.weight` is appended.
     pub name: String,
 }
 
@@ -130,6 +167,12 @@ pub struct Head {
     pub rows: Count,
     /// Whether it is the embedding table where no head is stored. A stored head wins.
     pub tied: Flag,
+    /// Factor on the logits; left out, 1.
+    pub scale: Option<Number>,
+    /// The logits are divided by this; left out, 1.
+    pub divide: Option<Number>,
+    /// Logits l become c · tanh(l / c); 0 or left out, they stay.
+    pub softcap: Option<Number>,
 }
 
 /// How positions are counted.
@@ -153,7 +196,8 @@ pub enum Positions {
 }
 
 /// What a pattern of `[tensors] ignore` may name before a `:`.
-pub const COMPONENTS: [&str; 4] = ["tower", "connector", "decoder", "head"];
+pub const COMPONENTS: [&str; 6] =
+    ["tower", "connector", "audio_tower", "audio_connector", "decoder", "head"];
 
 /// Where tensors are found.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -167,6 +211,56 @@ pub struct Tensors {
     #[serde(default)]
     #[schemars(extend("x-reads" = "pattern"))]
     pub ignore: Vec<String>,
+    /// Tensors of modules that are not interpreted: they are checked, and a model that has some is not run.
+    #[serde(default)]
+    pub inventory: Vec<Inventory>,
+    /// Other forms of the same weights in files of other versions, by a name. Each is a family file in small: what differs
+    /// from this family is written as there, and merged over it.
+    #[serde(default)]
+    pub layouts: IndexMap<String, serde_json::Value>,
+}
+
+/// Tensors of a module that is not interpreted.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Inventory {
+    /// What the module is, as the refusal to run names it.
+    pub what: String,
+    /// The component below whose root the names stand; left out, names are absolute.
+    #[schemars(extend("x-reads" = "component"))]
+    pub below: Option<String>,
+    /// What `{i}` and other letters in names stand for: a number of values from 0, an array of them, or layers.
+    #[serde(default)]
+    pub each: IndexMap<String, Each>,
+    /// Whether the module is there; left out, it is.
+    pub when: Option<Flag>,
+    /// Whether a checkpoint may lack it; left out, it may not.
+    pub optional: Option<Flag>,
+    /// Full tensor names, and the shape of each.
+    pub tensors: IndexMap<String, Vec<Count>>,
+}
+
+/// What a letter in braces stands for.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(title = "a count, an array of integers, or { of = …, at = … }")]
+pub enum Each {
+    /// 0 up to a count.
+    Count(Count),
+    /// These.
+    List(Vec<i64>),
+    /// Some of the layers of a stack.
+    Layers(EachLayer),
+}
+
+/// Some of the layers of a stack.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EachLayer {
+    /// How many layers there are.
+    pub of: Count,
+    /// Which of them.
+    pub at: Layers,
 }
 
 /// One complete set of name prefixes.
@@ -178,6 +272,10 @@ pub struct Root {
     pub tower: Option<String>,
     /// Of the image connector.
     pub connector: Option<String>,
+    /// Of the audio tower.
+    pub audio_tower: Option<String>,
+    /// Of the audio connector.
+    pub audio_connector: Option<String>,
     /// Of the decoder.
     pub decoder: String,
     /// The full name of the output projection, without `.weight`.

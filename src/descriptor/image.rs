@@ -35,9 +35,6 @@ pub struct Image {
     /// Texts that a strip uses, by name.
     #[serde(default)]
     pub literals: IndexMap<String, String>,
-    /// Learned vectors that a strip uses, by name: each is as wide as the decoder.
-    #[serde(default)]
-    pub vectors: IndexMap<String, Vector>,
     /// Patches of the tower over the layout, where they are not the same for every picture: what the tower's cost depends on.
     #[schemars(extend("x-layout" = true))]
     pub patches: Option<Count>,
@@ -74,14 +71,6 @@ pub struct Pixels {
     /// The deviation per channel, by the name of a config value.
     #[schemars(extend("x-reads" = "value"))]
     pub std: String,
-}
-
-/// A learned vector.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Vector {
-    /// The tensor's full name below the connector's root; nothing is appended.
-    pub parameter: String,
 }
 
 /// What holds instead where a prompt has more than one picture.

@@ -46,10 +46,13 @@ pub(super) fn check(slot: &Slot<'_>) -> Problems {
             );
         }
     }
-    if let (Some((or, path)), Some(map)) = (key("or"), table.get("map").and_then(Node::as_table)) {
+    if let (Some((or, path)), Some(map)) = (key("or"), table.get("map").and_then(Node::as_table))
+        && !matches!(or.value, NodeValue::Array(_))
+    {
         let word = match &or.value {
             NodeValue::String(text) => text.clone(),
             NodeValue::Integer(number) => number.to_string(),
+            NodeValue::Float(number) => number.to_string(),
             NodeValue::Boolean(flag) => flag.to_string(),
             _ => String::new(),
         };

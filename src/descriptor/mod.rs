@@ -40,8 +40,27 @@ pub struct Descriptor {
     pub name: String,
     /// The typed tables.
     pub family: Family,
+    /// The family as files of other versions have it, `[tensors.layouts]` merged over it.
+    pub layouts: Vec<Layout>,
     source: Node,
     raw: Box<RawDescriptor>,
+}
+
+/// A family as files of another version store it.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// Its name in `[tensors.layouts]`.
+    pub name: String,
+    /// The typed tables.
+    pub family: Family,
+    source: Node,
+}
+
+impl Layout {
+    /// The merged tree.
+    pub fn source(&self) -> &Node {
+        &self.source
+    }
 }
 
 impl AsRef<RawDescriptor> for Descriptor {
@@ -70,6 +89,12 @@ impl Descriptor {
     /// Where the dotted key path is written.
     pub fn place(&self, key: &str) -> Place {
         self.source.place(key)
+    }
+
+    /// Where the dotted key path is written in layout `index` of [`Self::layouts`]; `None` is the family itself.
+    pub fn layout_place(&self, index: Option<usize>, key: &str) -> Place {
+        let layout = index.and_then(|index| self.layouts.get(index));
+        layout.map_or(&self.source, |layout| &layout.source).place(key)
     }
 
     /// The merged tree.

@@ -6,7 +6,7 @@ use super::family::{Family, Header};
 use super::library::{self, Library};
 use super::node::{Node, NodeValue};
 use super::part::{self, MOUNTS, Pick};
-use super::{Descriptor, validate};
+use super::{Descriptor, Layout, validate};
 use crate::error::{Error, ErrorKind, Result};
 use crate::problem::{Place, Problem, Problems};
 
@@ -138,22 +138,40 @@ impl RawDescriptor {
         for (mount, _) in MOUNTS {
             root.remove(&format!("{mount}.use"));
         }
-        let problems = validate::merged(&root);
+        let mut problems = validate::merged(&root);
         if !problems.is_empty() {
             return Err(problems);
         }
-        match serde_json::from_value::<Family>(root.to_json()) {
-            Ok(family) => Ok(Descriptor {
-                name: self.name.clone(),
-                family,
-                source: root,
-                raw: Box::new(self.clone()),
-            }),
-            Err(error) => {
-                Err(Problem::error("value-type", error.to_string()).at(root.place("")).into())
+        let mut layouts = Vec::new();
+        let written = root.get("tensors.layouts").and_then(Node::as_table).cloned();
+        for (name, above) in written.unwrap_or_default() {
+            let mut merged = root.clone();
+            merged.remove("tensors.layouts");
+            merged.merge(above);
+            let found = validate::merged(&merged);
+            if !found.is_empty() {
+                add_new(&mut problems, found);
+                continue;
             }
+            let family = typed(&merged)?;
+            layouts.push(Layout { name, family, source: merged });
         }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Descriptor {
+            name: self.name.clone(),
+            family: typed(&root)?,
+            layouts,
+            source: root,
+            raw: Box::new(self.clone()),
+        })
     }
+}
+
+fn typed(root: &Node) -> Result<Family, Problems> {
+    serde_json::from_value(root.to_json())
+        .map_err(|error| Problem::error("value-type", error.to_string()).at(root.place("")).into())
 }
 
 fn add_new(problems: &mut Problems, more: Problems) {

@@ -17,13 +17,15 @@ use crate::problem::{Problem, Problems};
 
 /// Everything that a slot may hold, as the schema writes it.
 #[cfg(test)]
-pub(super) const READS: [&str; 17] = [
+pub(super) const READS: [&str; 19] = [
     "block",
+    "component",
     "condition",
     "count",
     "expression",
     "floor",
     "frame",
+    "layers",
     "lookup",
     "path",
     "pattern",
@@ -47,6 +49,8 @@ pub(super) struct References<'a> {
 struct Scope {
     layout: bool,
     literals: bool,
+    /// The index `i` of a layer.
+    layer: bool,
 }
 
 /// One slot under judgement.
@@ -100,7 +104,7 @@ impl<'a> References<'a> {
             return;
         }
         let Some(text) = node.as_str() else { return };
-        let scope = |layout, literals| Scope { layout, literals };
+        let scope = |layout, literals| Scope { layout, literals, layer: false };
         match reads {
             "expression" => {
                 problems.extend(self.expression(&slot, text, scope(layout, false), None));
@@ -131,12 +135,21 @@ impl<'a> References<'a> {
                 scope(true, true),
                 Some(Kind::Integer),
             )),
+            "layers" => problems.extend(self.expression(
+                &slot,
+                text,
+                Scope { layout: false, literals: false, layer: true },
+                Some(Kind::Truth),
+            )),
             "strip" => problems.extend(self.strip(&slot, text)),
             "frame" => problems.extend(self.frame(&slot, text)),
             "value" => problems.extend(self.value(&slot, text)),
             "token" => problems.extend(self.name(&slot, "token", "tokens", text)),
             "stack" => problems.extend(self.name(&slot, "stack", "stacks", text)),
-            "rope" => problems.extend(self.name(&slot, "rope", "rope", text)),
+            "rope" if text != "none" => problems.extend(self.name(&slot, "rope", "rope", text)),
+            "component" if !COMPONENTS.contains(&text) => {
+                problems.extend(prefix(&slot, &format!("{text}:"), "component", &COMPONENTS));
+            }
             "path" => problems.extend(prefix(&slot, text, "source", &SOURCES)),
             "pattern" => problems.extend(prefix(&slot, text, "component", &COMPONENTS)),
             "block" if !text.contains("{i}") => problems.push(
@@ -236,6 +249,7 @@ impl<'a> References<'a> {
         let literals = self.keys(literals_of(slot.path));
         if self.config_value(name).is_some()
             || (scope.layout && is_layout)
+            || (scope.layer && name == "i")
             || (scope.literals && literals.contains(&name))
         {
             return None;
@@ -320,7 +334,11 @@ impl<'a> References<'a> {
         }
         let is_name = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
         if is_name && !text.is_empty() {
-            return self.unknown(slot, text, Scope { layout: false, literals: false });
+            return self.unknown(
+                slot,
+                text,
+                Scope { layout: false, literals: false, layer: false },
+            );
         }
         let problem =
             slot.problem("name-unknown", format!("`{text}` is not the name of a config value"));
@@ -333,7 +351,7 @@ impl<'a> References<'a> {
             Err(error) => return slot.malformed("strip", error).into(),
         };
         let mut problems =
-            self.names(slot, &strip.names(), Scope { layout: true, literals: false });
+            self.names(slot, &strip.names(), Scope { layout: true, literals: false, layer: false });
         problems.extend(self.slots(slot, &strip));
         problems
     }
@@ -354,7 +372,7 @@ impl<'a> References<'a> {
             strip
                 .vectors()
                 .iter()
-                .filter_map(|name| self.name(slot, "vector", "image.vectors", name)),
+                .filter_map(|name| self.name(slot, "vector", "image.connector.vectors", name)),
         );
         problems
     }

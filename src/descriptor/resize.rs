@@ -16,14 +16,6 @@ impl Member for Filter {
     ];
 }
 
-impl Member for Precision {
-    const KIND: &'static str = "precision";
-    const MEMBERS: &'static [(&'static str, &'static str, Self)] = &[
-        ("single", "Floats of 32 bits, as in a torch tensor.", Self::Single),
-        ("double", "Floats of 64 bits, as in Python and numpy.", Self::Double),
-    ];
-}
-
 impl Member for Whole {
     const KIND: &'static str = "whole view";
     const MEMBERS: &'static [(&'static str, &'static str, Self)] = &[
@@ -31,15 +23,6 @@ impl Member for Whole {
         ("first", "It stands before the tiles, always.", Self::First),
         ("last_if_many", "It stands after the tiles, unless there is only one.", Self::LastIfMany),
     ];
-}
-
-/// The floats in which scales are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// 32 bits.
-    Single,
-    /// 64 bits.
-    Double,
 }
 
 /// Whether a view of the whole picture goes with its tiles.
@@ -284,8 +267,6 @@ pub struct LeastUpscaleParameters {
     pub tile: Count,
     /// The most tiles.
     pub most: Count,
-    /// The floats in which scales are compared.
-    pub precision: Choice<Precision>,
     /// Pixels per cell; left out, a tile is one cell.
     pub cell: Option<Count>,
     /// Cells at the beginning and at the end of a tile that its neighbours have as well, by the name of a config value; left

@@ -128,6 +128,9 @@ fn relax(schema: &mut Value) {
         }
     }
     optional(schema);
+    if let Some(layouts) = schema.pointer_mut("/$defs/Tensors/properties/layouts") {
+        layouts["additionalProperties"] = json!({ "$ref": "#" });
+    }
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.insert(
             "extends".to_owned(),

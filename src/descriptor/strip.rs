@@ -5,7 +5,7 @@
 //! item  := <token>                              a token of `[tokens]`, by name
 //!        | "literal"                            a text of `[image.literals]`, by name
 //!        | *                                    one encoder row, on a fill token
-//!        | ~vector                              a learned vector of `[image.vectors]`, by name, on a fill token
+//!        | ~vector                              a learned vector of `[image.connector] vectors`, by name, on a fill token
 //!        | [count: strip]                       repeated `count` times
 //!        | [count as index: strip]              likewise; token texts inside may hold `{index}`, counted from 1
 //!        | [count; separator: strip]            with `separator` between repetitions

@@ -15,6 +15,7 @@ impl References<'_> {
                 problems.extend(self.media_roots(modality));
             }
         }
+        problems.extend(self.alternatives());
         problems.extend(self.roots());
         problems.extend(self.cycles());
         problems
@@ -33,6 +34,59 @@ impl References<'_> {
             format!("`{modality}`: the tokens in place of one {item}'s marker, as an expression"),
             "nothing",
         ))
+    }
+
+    /// Tables of which one key out of several must be there.
+    fn alternatives(&self) -> Problems {
+        let need = |at: &str, keys: &[&str], what: &str| {
+            let node = self.root.get(at)?;
+            let table = node.as_table()?;
+            let first = keys.first()?;
+            let there = keys.iter().any(|key| table.contains_key(*key));
+            (!there).then(|| {
+                Problem::error("key-missing", format!("key `{first}` is missing"))
+                    .at(node.origin.place(&format!("{at}.{first}")))
+                    .expected_found(format!("`{}`: {what}", keys.join("` or `")), "nothing")
+            })
+        };
+        let (either, name) =
+            (["name", "parameter"], "the tensor's name below its component's root");
+        let mut problems = Problems::default();
+        problems.extend(need("decoder.embed", &either, name));
+        for modality in ["image", "audio"] {
+            let at = |key: &str| format!("{modality}.{key}");
+            problems.extend(need(
+                &at("tower"),
+                &["patch", "frames"],
+                "what stands before the blocks",
+            ));
+            problems.extend(need(&at("tower.position"), &either, name));
+            let Some(Node { value: NodeValue::Array(ops), .. }) =
+                self.root.get(&at("connector.ops"))
+            else {
+                continue;
+            };
+            for (index, op) in ops.iter().enumerate() {
+                let word = |key: &str| op.get(key).and_then(Node::as_str);
+                let keys: &[&str] = match word("op") {
+                    Some("linear") => &either,
+                    Some("norm") if word("weight") != Some("none") => &["name"],
+                    _ => continue,
+                };
+                let there = |table: &indexmap::IndexMap<String, Node>| {
+                    keys.iter().any(|key| table.contains_key(*key))
+                };
+                if op.as_table().is_none_or(there) {
+                    continue;
+                }
+                problems.push(
+                    Problem::error("key-missing", "key `name` is missing")
+                        .at(op.origin.place(&at(&format!("connector.ops.{index}.name"))))
+                        .expected_found(format!("`{}`: {name}", keys.join("` or `")), "nothing"),
+                );
+            }
+        }
+        problems
     }
 
     fn roots(&self) -> Option<Problem> {

@@ -4,7 +4,7 @@ use super::{Linear, Loader, NormWeights};
 use crate::backend::{Attention, Backend, Mask, Pairing};
 use crate::descriptor::block::{MlpKind, Placement};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::graph::StackPlan;
+use crate::plan::graph::{BlockPlan, StackPlan};
 
 /// Query, key and value maps.
 enum Projections<B: Backend> {
@@ -44,12 +44,13 @@ pub(super) enum Keys<'a, B: Backend> {
 }
 
 impl<B: Backend> Block<B> {
-    pub(super) fn load(loader: &Loader<'_, B>, plan: &StackPlan, index: usize) -> Result<Self> {
+    pub(super) fn load(loader: &Loader<'_, B>, stack: &StackPlan, index: usize) -> Result<Self> {
+        let plan = stack.block(index);
         let name = |slot: &str| {
             plan.name(index, slot).ok_or_else(|| {
                 Error::new(
                     ErrorKind::Descriptor,
-                    format!("tensor slot `{slot}` of `{}` has no name", plan.key),
+                    format!("tensor slot `{slot}` of `{}` has no name", stack.key),
                 )
             })
         };
@@ -82,7 +83,7 @@ impl<B: Backend> Block<B> {
     pub(super) fn forward(
         &self,
         backend: &B,
-        plan: &StackPlan,
+        plan: &BlockPlan,
         x: &B::Tensor,
         angles: Option<&Angles<B>>,
         keys: Keys<'_, B>,
@@ -95,13 +96,16 @@ impl<B: Backend> Block<B> {
                 let normed = self.norm2.apply(backend, &x)?;
                 self.feed_forward(backend, plan, &normed, &x)
             }
+            Placement::Post | Placement::Branch | Placement::Sandwich | Placement::Parallel => {
+                Err(Error::new(ErrorKind::Unsupported, "this placement of norms is not run yet"))
+            }
         }
     }
 
     fn attend(
         &self,
         backend: &B,
-        plan: &StackPlan,
+        plan: &BlockPlan,
         x: &B::Tensor,
         angles: Option<&Angles<B>>,
         keys: Keys<'_, B>,
@@ -147,7 +151,7 @@ impl<B: Backend> Block<B> {
     fn feed_forward(
         &self,
         backend: &B,
-        plan: &StackPlan,
+        plan: &BlockPlan,
         x: &B::Tensor,
         residual: &B::Tensor,
     ) -> Result<B::Tensor> {

@@ -47,7 +47,7 @@ impl<B: Backend> Decoder<B> {
             }
         };
         Ok(Self {
-            embed: loader.matrix(&format!("{}.weight", plan.embed_name))?,
+            embed: loader.matrix(&plan.embed_name)?,
             blocks: (0..plan.stack.layers)
                 .map(|index| Block::load(&loader, &plan.stack, index))
                 .collect::<Result<_>>()?,
@@ -83,7 +83,7 @@ impl<B: Backend> Decoder<B> {
 
     /// An empty cache for `capacity` tokens. A capacity that a window of the attention would cut is refused.
     pub fn cache(&self, backend: &B, capacity: usize) -> Result<DecoderCache<B>> {
-        if let Some(window) = self.plan.stack.attention.window
+        if let Some(window) = self.plan.stack.block(0).attention.window
             && capacity > window
         {
             let message = format!(
@@ -93,9 +93,11 @@ impl<B: Backend> Decoder<B> {
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .with_hint("a shorter prompt or answer runs"));
         }
-        let width = self.plan.stack.attention.kv_heads * self.plan.stack.attention.head_dim;
-        let layers =
-            self.blocks.iter().map(|_| backend.cache(capacity, width)).collect::<Result<_>>()?;
+        let layers = (0..self.blocks.len()).map(|index| {
+            let attention = &self.plan.stack.block(index).attention;
+            backend.cache(capacity, attention.kv_heads * attention.head_dim)
+        });
+        let layers = layers.collect::<Result<_>>()?;
         Ok(DecoderCache { layers })
     }
 
@@ -109,7 +111,7 @@ impl<B: Backend> Decoder<B> {
         cache: &mut DecoderCache<B>,
     ) -> Result<B::Tensor> {
         let start = cache.len(backend);
-        let angles = match &self.plan.stack.attention.rope {
+        let angles = match &self.plan.stack.block(0).attention.rope {
             Some(rope) => {
                 let (cos, sin) = tables::angles(rope, positions);
                 let pairs = rope.dim / 2;
@@ -121,10 +123,10 @@ impl<B: Backend> Decoder<B> {
             }
             None => None,
         };
-        for (block, layer) in self.blocks.iter().zip(&mut cache.layers) {
+        for (index, (block, layer)) in self.blocks.iter().zip(&mut cache.layers).enumerate() {
             x = block.forward(
                 backend,
-                &self.plan.stack,
+                self.plan.stack.block(index),
                 &x,
                 angles.as_ref(),
                 Keys::Cached { cache: layer, start },

@@ -32,6 +32,8 @@ pub struct EncodedItem<B: Backend> {
 pub struct Encoder<B: Backend> {
     plan: EncoderPlan,
     patch: Linear<B>,
+    /// Patches per side of the blocks that they are emitted in.
+    block: usize,
     class: Option<B::Tensor>,
     position: Option<B::Tensor>,
     enter: Option<NormWeights<B>>,
@@ -53,20 +55,27 @@ impl<B: Backend> Encoder<B> {
         let connector = Loader { backend, source, component: Component::Connector };
         let ops = plan.ops.iter().map(|op| {
             Ok(match op {
-                OpPlan::Linear { bias, name, .. } => Op::Linear(connector.linear(name, *bias)?),
+                OpPlan::Linear { bias, weight, .. } => Op::Linear(Linear {
+                    weight: connector.matrix(weight)?,
+                    bias: bias.as_ref().map(|bias| connector.vector(bias)).transpose()?,
+                }),
                 OpPlan::Activation(activation) => Op::Activation(*activation),
                 OpPlan::Norm { norm, .. } => Op::Norm(connector.norm(&norm.name, norm)?),
-                OpPlan::Merge { side } => Op::Merge(*side),
+                OpPlan::Merge { side, .. } => Op::Merge(*side),
+                _ => {
+                    let message = "this step of a connector is not run yet";
+                    return Err(Error::new(ErrorKind::Unsupported, message));
+                }
             })
         });
+        let patch = plan.patch.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "a tower without patches is not run yet")
+        })?;
         Ok(Self {
-            patch: tower.linear(&plan.patch.name, plan.patch.bias)?,
-            class: plan.class.as_ref().map(|name| tower.vector(name)).transpose()?,
-            position: plan
-                .position
-                .as_ref()
-                .map(|(_, name)| tower.table(&format!("{name}.weight")))
-                .transpose()?,
+            patch: tower.linear(&patch.name, patch.bias)?,
+            block: patch.block,
+            class: plan.class.as_ref().map(|class| tower.vector(&class.parameter)).transpose()?,
+            position: plan.position.as_ref().map(|table| tower.table(&table.tensor)).transpose()?,
             enter: plan.enter.as_ref().map(|norm| tower.norm(&norm.name, norm)).transpose()?,
             blocks: (0..plan.depth())
                 .map(|index| Block::load(&tower, &plan.stack, index))
@@ -82,7 +91,7 @@ impl<B: Backend> Encoder<B> {
             return Ok(Vec::new());
         }
         let grids: Vec<(usize, usize)> = items.iter().map(|item| (item.rows, item.cols)).collect();
-        let block = self.plan.patch.block;
+        let block = self.block;
         for (rows, cols) in &grids {
             if rows % block != 0 || cols % block != 0 {
                 return Err(Error::new(
@@ -137,19 +146,20 @@ impl<B: Backend> Encoder<B> {
             }
             x = backend.gather(&stacked, &index)?;
         }
-        if let (Some(position), Some((table_rows, _))) = (&self.position, &self.plan.position) {
+        if let (Some(position), Some(table)) = (&self.position, &self.plan.position) {
             let mut index = Vec::new();
             for (rows, cols) in grids {
                 let needed = rows * cols + self.class_rows();
-                if needed != *table_rows {
+                if needed != table.rows {
                     return Err(Error::new(
                         ErrorKind::Media,
                         format!(
-                            "a picture of {rows}x{cols} patches needs {needed} positions, the tower has {table_rows}"
+                            "a picture of {rows}x{cols} patches needs {needed} positions, the tower has {}",
+                            table.rows
                         ),
                     ));
                 }
-                let order = tables::patch_order(*rows, *cols, self.plan.patch.block);
+                let order = tables::patch_order(*rows, *cols, self.block);
                 let class = self.class_rows() as u32;
                 index.extend(0..class);
                 index.extend(order.into_iter().map(|(row, col)| class + row * *cols as u32 + col));
@@ -170,12 +180,12 @@ impl<B: Backend> Encoder<B> {
         grids: &[(usize, usize)],
         lengths: &[usize],
     ) -> Result<Vec<B::Tensor>> {
-        let angles = match &self.plan.stack.attention.rope {
+        let angles = match &self.plan.stack.block(0).attention.rope {
             Some(rope) => {
                 let mut positions = Vec::new();
                 for (rows, cols) in grids {
                     positions.extend(std::iter::repeat_n([0; 3], self.class_rows()));
-                    let order = tables::patch_order(*rows, *cols, self.plan.patch.block);
+                    let order = tables::patch_order(*rows, *cols, self.block);
                     positions.extend(
                         order.into_iter().map(|(row, col)| [0, i64::from(row), i64::from(col)]),
                     );
@@ -200,7 +210,7 @@ impl<B: Backend> Encoder<B> {
             if let Some(block) = self.blocks.get(depth) {
                 x = block.forward(
                     backend,
-                    &self.plan.stack,
+                    self.plan.stack.block(depth),
                     &x,
                     angles.as_ref(),
                     Keys::Segments(lengths),
@@ -234,7 +244,7 @@ impl<B: Backend> Encoder<B> {
         rows: usize,
         cols: usize,
     ) -> Result<B::Tensor> {
-        let (mut rows, mut cols, mut block) = (rows, cols, self.plan.patch.block);
+        let (mut rows, mut cols, mut block) = (rows, cols, self.block);
         for op in &self.connector {
             x = match op {
                 Op::Linear(linear) => linear.apply(backend, &x)?,

@@ -5,10 +5,13 @@ mod block;
 mod decoder;
 mod encoder;
 mod tables;
+mod unsupported;
 
 pub use self::decoder::{Decoder, DecoderCache};
 pub use self::encoder::{EncodedItem, Encoder, EncoderInput};
+pub use self::unsupported::unsupported;
 use crate::backend::{Activation, Backend, Epilogue, Norm};
+use crate::descriptor::block::NormWeight;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::graph::NormPlan;
 use crate::plan::tensors::Component;
@@ -57,7 +60,10 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn norm(&self, name: &str, plan: &NormPlan) -> Result<NormWeights<B>> {
-        let weight = self.vector(&format!("{name}.weight"))?;
+        let weight = match plan.weight {
+            NormWeight::None => None,
+            _ => Some(self.vector(&format!("{name}.weight"))?),
+        };
         let bias = if plan.bias { Some(self.vector(&format!("{name}.bias"))?) } else { None };
         Ok(NormWeights { plan: plan.clone(), weight, bias })
     }
@@ -101,7 +107,7 @@ impl<B: Backend> Linear<B> {
 /// A norm with its tensors.
 struct NormWeights<B: Backend> {
     plan: NormPlan,
-    weight: B::Tensor,
+    weight: Option<B::Tensor>,
     bias: Option<B::Tensor>,
 }
 
@@ -109,8 +115,8 @@ impl<B: Backend> NormWeights<B> {
     fn apply(&self, backend: &B, x: &B::Tensor) -> Result<B::Tensor> {
         let norm = Norm {
             kind: self.plan.kind,
-            weight: Some(&self.weight),
-            offset: 0.0,
+            weight: self.weight.as_ref(),
+            offset: if self.plan.weight == NormWeight::OnePlus { 1.0 } else { 0.0 },
             bias: self.bias.as_ref(),
             eps: self.plan.eps,
         };

@@ -1,7 +1,7 @@
 //! Tables that the host computes: the order of patches, rotary angles.
 
 use crate::descriptor::block::RopeAxis;
-use crate::plan::graph::RopePlan;
+use crate::plan::graph::{RopePlan, ScalingPlan};
 
 /// `(row, column)` of every patch of a `rows × cols` grid in the order in which patches are emitted: raster order, or
 /// blocks of `block × block` patches, row-major inside and outside (`Qwen2VLImageProcessor.patchify`).
@@ -81,13 +81,17 @@ pub(super) fn angles(plan: &RopePlan, positions: &[[i64; 3]]) -> (Vec<f32>, Vec<
 fn frequency(plan: &RopePlan, index: usize, dim: usize) -> f32 {
     let exponent = (2 * index) as f32 / dim as f32;
     let frequency = 1.0 / (plan.theta as f32).powf(exponent);
-    frequency / plan.divide as f32
+    match plan.scaling {
+        ScalingPlan::Linear { factor } => frequency / factor as f32,
+        _ => frequency,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::Pairing;
+    use crate::descriptor::block::Ladder;
 
     #[test]
     fn blocks_are_row_major_inside_and_outside() {
@@ -112,9 +116,12 @@ mod tests {
             axes: vec![RopeAxis::Row, RopeAxis::Col],
             dim: 8,
             theta: 10_000.0,
-            divide: 1.0,
+            head_dim: 8,
+            ladder: Ladder::Split,
+            scaling: ScalingPlan::None,
             pairing: Pairing::Half,
             sections: Vec::new(),
+            interleaved: false,
         };
         let (cos, sin) = angles(&plan, &[[9, 2, 3]]);
         let expected = [2.0_f32, 0.02, 3.0, 0.03];

@@ -1,8 +1,8 @@
 //! The size policy `area`: both sides become multiples of a step and the area is moved between two limits.
 //!
-//! This is `smart_resize` of the reference (`models/qwen2_vl/image_processing_qwen2_vl.py`; `num_frames` as in
-//! `models/glm4v/image_processing_glm4v.py`) and the exact answer to "how many cells can one image cost?".
-//! A *cell* is one step × step square of the resized image.
+//! This is `smart_resize` of the reference (`models/qwen2_vl/image_processing_qwen2_vl.py`; `num_frames`, and enlarging
+//! what is smaller than a step, as in `models/glm4v/image_processing_glm4v.py`) and the exact answer to "how many cells
+//! can one image cost?". A *cell* is one step × step square of the resized image.
 //!
 //! # What surprises
 //!
@@ -19,6 +19,10 @@
 //! * **`most / step²` is no bound, in either direction.** It is too low for thin images (clamp) and for narrow
 //!   limits (ceil: with both limits at 256 cells, 200×1 costs 454), and too high where no admissible image has as
 //!   many cells.
+//!
+//! * **Enlarged for the computation only.** Where the reference enlarges an image with a side below the step, it takes
+//!   the enlarged sides in place of the real ones from then on, the aspect limit included: truncated, so the short side
+//!   may miss the step by a pixel. The picture itself is resized once, from its own size.
 //!
 //! # Why [`Area::largest`] is exact
 //!
@@ -62,16 +66,21 @@
 //! reason the quotient that is compared with the aspect limit, and the one that is rounded half to even, fall on
 //! the side where the exact one falls, and integers decide them.
 //!
+//! *Enlarging* leaves the search to the images with both sides of a step or more, and adds few others; see `enlarged`.
+//!
 //! *Witness.* Every grid that is reported was obtained from its witness by [`Area::resized`]'s arithmetic. Should
 //! limits be so absurd (lower far above upper) that the search exceeds its budget, the heap's head is a
 //! sound bound and `exact` is false.
 
+mod cone;
+mod enlarged;
 mod maximum;
 
 use std::collections::BinaryHeap;
 use std::error::Error as StdError;
 use std::fmt;
 
+use self::cone::{Cone, SQUARE, simplest_fraction};
 use super::rounding::{half_even, half_even_quotient, isqrt};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -87,10 +96,6 @@ const MOST_FRAMES: u32 = 1 << 16;
 const LARGEST_LEAST: u64 = 1 << 40;
 /// Relative slack of bounds computed in doubles.
 const SLACK: f64 = 1.0 + 1.0 / (1_u64 << 40) as f64;
-/// Ratios are integers in units of 2^-60.
-const RATIO_BITS: u32 = 60;
-/// The ratio of a square.
-const SQUARE: u128 = 1 << RATIO_BITS;
 /// So many images are tried one by one rather than searched.
 const FEW_IMAGES: u32 = 1 << 18;
 /// How many grids [`Area::largest`] may find unreachable before it settles for a bound.
@@ -104,6 +109,8 @@ pub struct Area {
     most: u64,
     aspect: u32,
     frames: u32,
+    /// Whether an image with a side below the step is enlarged first.
+    enlarge: bool,
     /// The longest side that `largest` considers; a field so that tests can search small worlds exhaustively.
     longest: u32,
 }
@@ -184,7 +191,8 @@ impl Area {
                 "the frames of an image must be 1 to {MOST_FRAMES}, got `{frames}`"
             ));
         }
-        Ok(Self { step, least, most, aspect, frames, longest: LONGEST_SIDE })
+        let enlarge = false;
+        Ok(Self { step, least, most, aspect, frames, enlarge, longest: LONGEST_SIDE })
     }
 
     /// Pixels per side of a cell.
@@ -204,29 +212,29 @@ impl Area {
 
     /// The resized image in cells, `(columns, rows)`, in the reference's order of operations.
     fn grid(&self, width: u32, height: u32) -> Result<(u64, u64), AreaRefusal> {
-        let (long, short) = (width.max(height), width.min(height));
-        if short == 0 {
+        if width == 0 || height == 0 {
             return Err(AreaRefusal::Empty);
         }
-        if f64::from(long) / f64::from(short) > f64::from(self.aspect) {
+        let (width, height) = self.computed(width, height);
+        if !self.is_admissible(width.min(height), width.max(height)) {
             return Err(AreaRefusal::Elongated { aspect: self.aspect });
         }
         let frames = u64::from(self.frames);
-        let pixels = (u64::from(width) * u64::from(height)).checked_mul(frames);
+        let pixels = width.checked_mul(height).and_then(|pixels| pixels.checked_mul(frames));
         let pixels = pixels.filter(|&pixels| pixels <= EXACT).ok_or(AreaRefusal::TooLarge)?;
 
         let step = f64::from(self.step);
-        let rounded = |side: u32| half_even(f64::from(side) / step) as u64;
+        let rounded = |side: u64| half_even(side as f64 / step) as u64;
         let (columns, rows) = (rounded(width), rounded(height));
         // a side at most doubles by rounding, so the rounded area is below 2^55
         let area = frames * (columns * u64::from(self.step)) * (rows * u64::from(self.step));
         let (columns, rows) = if area > self.most {
             let beta = (pixels as f64 / self.most as f64).sqrt();
-            let floored = |side: u32| ((f64::from(side) / beta / step).floor() as u64).max(1);
+            let floored = |side: u64| ((side as f64 / beta / step).floor() as u64).max(1);
             (floored(width), floored(height))
         } else if area < self.least {
             let beta = (self.least as f64 / pixels as f64).sqrt();
-            let ceiled = |side: u32| (f64::from(side) * beta / step).ceil() as u64;
+            let ceiled = |side: u64| (side as f64 * beta / step).ceil() as u64;
             (ceiled(width), ceiled(height))
         } else {
             (columns, rows)
@@ -234,13 +242,29 @@ impl Area {
         if columns == 0 || rows == 0 { Err(AreaRefusal::Vanishing) } else { Ok((columns, rows)) }
     }
 
+    /// Whether the reference's quotient of these sides is within the aspect limit.
+    fn is_admissible(&self, short: u64, long: u64) -> bool {
+        long as f64 / short as f64 <= f64::from(self.aspect)
+    }
+
     /// The most cells that any image with sides of 1 to 65 535 px can cost, with a witness; `None` if every image is
     /// refused.
     ///
     /// Of several grids with that many cells the squarest is taken that some image reaches. Its witness is in
     /// landscape and the same on every call: the image that has this very size already, or one that is rounded to
-    /// it; else the smallest that is grown to it; else one that is shrunk to it.
+    /// it; else one that is grown to it, the smallest if none is enlarged first; else one that is shrunk to it. An
+    /// image that is enlarged first is the witness only where no other costs as much.
     pub fn largest(&self) -> Option<Extreme> {
+        if self.enlarge {
+            let ordinary = if self.step <= self.longest { self.largest_ordinary() } else { None };
+            self.largest_enlarged(ordinary)
+        } else {
+            self.largest_ordinary()
+        }
+    }
+
+    /// The same among the images that are not enlarged.
+    fn largest_ordinary(&self) -> Option<Extreme> {
         let mut search = Search::new(self);
         let mut best = search.likely();
         if self.least > self.most {
@@ -313,6 +337,8 @@ enum Reach {
 /// One search for the largest grid: the policy and what follows from it.
 struct Search<'a> {
     area: &'a Area,
+    /// The least length of a side.
+    shortest: u32,
     /// N: the upper limit in cells.
     upper: f64,
     /// ⌊N⌋: more rounded cells than this are shrunk.
@@ -330,6 +356,7 @@ impl<'a> Search<'a> {
         let unit = u64::from(area.frames) * u64::from(area.step) * u64::from(area.step);
         let mut search = Self {
             area,
+            shortest: if area.enlarge { area.step } else { 1 },
             upper: area.most as f64 / unit as f64,
             kept: area.most / unit,
             shrunk: None,
@@ -338,12 +365,12 @@ impl<'a> Search<'a> {
         };
         // the longest side must be paired with this many rows to be too large, and others with more
         let rows = (search.kept + 1).div_ceil(search.cells(area.longest).max(1));
-        let short = search.lowest(rows);
+        let short = search.lowest(rows).max(u64::from(search.shortest));
         if search.cells(area.longest) > 0 && short <= u64::from(area.longest) {
-            let ratio = f64::from(area.longest) / short.max(1) as f64;
+            let ratio = f64::from(area.longest) / short as f64;
             search.shrunk = Some(ratio.min(f64::from(search.ratio_limit())));
         }
-        let least_cells = search.cells(1) * search.cells(1);
+        let least_cells = search.cells(search.shortest) * search.cells(search.shortest);
         search.grown = area
             .least
             .checked_sub(1)
@@ -466,11 +493,17 @@ impl<'a> Search<'a> {
         let high = (self.lower / (fewer_rows * fewer_rows)).min(columns * columns / self.lower);
         let cone = Cone::new(low, high, self.ratio_limit());
         let is_grown = |image: &Image| self.cells(image.short) * self.cells(image.long) <= limit;
-        let inner = self.simplest(cone.inner).filter(is_grown);
+        let inner = self.simplest(cone.inner).filter(is_grown).and_then(|image| {
+            let times = self.shortest.div_ceil(image.short);
+            let multiple = self.multiples(image).nth(times as usize - 1).filter(is_grown);
+            // the smallest of all is no larger than a multiple
+            multiple.or_else(|| self.smallest_within(cone.inner, image.short * times, is_grown))
+        });
         inner.or_else(|| {
             let edges = cone.edges.into_iter().filter_map(|edge| self.simplest(edge));
             edges
                 .flat_map(|image| self.multiples(image).take_while(is_grown))
+                .filter(|image| image.short >= self.shortest)
                 .find(|&image| self.reaches(image, grid))
         })
     }
@@ -522,7 +555,8 @@ impl<'a> Search<'a> {
             let middle = small + (large - small) / 2;
             if self.is_shrunk(times(middle)) { large = middle } else { small = middle }
         }
-        self.multiples(image).skip(large as usize - 1)
+        let long_enough = self.shortest.div_ceil(image.short);
+        self.multiples(image).skip(large.max(long_enough) as usize - 1)
     }
 
     /// The simplest image with a ratio in the closed interval: no other has a shorter side, either way.
@@ -545,7 +579,8 @@ impl<'a> Search<'a> {
             if rest <= short * (high - low) {
                 let image = Image { short: short as u32, long };
                 // all that follow are smaller
-                return self.is_shrunk(image).then_some(image);
+                let found = image.short >= self.shortest && self.is_shrunk(image);
+                return found.then_some(image);
             }
             long -= 1;
             // low is at least one square, so one step back is enough
@@ -556,6 +591,22 @@ impl<'a> Search<'a> {
             rest -= SQUARE;
         }
         None
+    }
+
+    /// The smallest image with a ratio in the closed interval and sides that are long enough, if it is small: with each
+    /// longer short side, up to `last`, the long one is no shorter.
+    fn smallest_within(
+        &self,
+        (low, high): (u128, u128),
+        last: u32,
+        is_small: impl Fn(&Image) -> bool,
+    ) -> Option<Image> {
+        (self.shortest..last)
+            .map(|short| (short, (u128::from(short) * low).div_ceil(SQUARE)))
+            .take_while(|&(_, long)| long <= u128::from(self.area.longest))
+            .map(|(short, long)| Image { short, long: long as u32 })
+            .take_while(is_small)
+            .find(|image| u128::from(image.long) * SQUARE <= u128::from(image.short) * high)
     }
 
     /// What an image costs.
@@ -571,7 +622,9 @@ impl<'a> Search<'a> {
     fn likely(&self) -> Option<Extreme> {
         let longest = self.area.longest;
         let ratio = self.ratio_limit();
-        let likely = [(1, 1), (1, ratio), (longest, longest), (longest.div_ceil(ratio), longest)];
+        let (short, thin) = (self.shortest, longest.div_ceil(ratio).max(self.shortest));
+        let long = short.saturating_mul(ratio).min(longest);
+        let likely = [(short, short), (short, long), (longest, longest), (thin, longest)];
         dearest(likely.into_iter().filter_map(|(short, long)| self.cost(Image { short, long })))
     }
 
@@ -581,7 +634,7 @@ impl<'a> Search<'a> {
         let longest = u64::from(self.area.longest);
         let mut ranges = Vec::new();
         let mut count = 0;
-        for short in 1..=self.area.longest {
+        for short in self.shortest..=self.area.longest {
             let rows = self.cells(short);
             if rows * rows > limit {
                 break;
@@ -606,47 +659,5 @@ fn dearest(costs: impl Iterator<Item = Extreme>) -> Option<Extreme> {
     costs.reduce(|best, next| if next.cells > best.cells { next } else { best })
 }
 
-/// An interval of ratios, at least 1, in units of 2^-60.
-struct Cone {
-    /// Here doubles and real numbers agree.
-    inner: (u128, u128),
-    /// Here they may not.
-    edges: [(u128, u128); 2],
-}
-
-impl Cone {
-    /// The ratios from `low` to `high`, ends uncertain, and from 1 to `limit`, ends included.
-    fn new(low: f64, high: f64, limit: u32) -> Self {
-        // the ends are doubles off by a few 2^-53; none beyond 2^17 matters
-        let fixed = |ratio: f64| (ratio.min(f64::from(1 << 17)) * SQUARE as f64) as u128;
-        let margin = |edge: u128| (edge >> 44) + 1;
-        let limit = u128::from(limit) * SQUARE;
-        let (low, high) = (fixed(low), fixed(high));
-        let around = |edge: u128| {
-            let start = edge.saturating_sub(2 * margin(edge));
-            (start.max(SQUARE), (edge + 2 * margin(edge)).min(limit))
-        };
-        Self {
-            inner: ((low + margin(low)).max(SQUARE), high.saturating_sub(margin(high)).min(limit)),
-            edges: [around(low), around(high)],
-        }
-    }
-}
-
-/// The fraction with the least numerator, and at once the least denominator, in the closed interval from `low` to
-/// `high`, both at least 0 and given as fractions.
-fn simplest_fraction(low: (u128, u128), high: (u128, u128)) -> (u128, u128) {
-    let whole = low.0 / low.1;
-    let rest = low.0 % low.1;
-    if rest == 0 {
-        return (whole, 1);
-    }
-    if whole < high.0 / high.1 {
-        return (whole + 1, 1);
-    }
-    // the same whole part: the reciprocals of the rests, whose order is reversed
-    let (numerator, denominator) = simplest_fraction((high.1, high.0 % high.1), (low.1, rest));
-    (whole * numerator + denominator, numerator)
-}
 #[cfg(test)]
 mod tests;

@@ -198,6 +198,15 @@ impl CeilGrid {
                 let here = canvas(first);
                 // the last side with the same canvas lies in low ..= high
                 let (mut low, mut high) = (first, LONGEST_SIDE - 1);
+                let mut step = 1;
+                while low + step < high {
+                    if canvas(low + step) == here {
+                        low += step;
+                        step *= 2;
+                    } else {
+                        high = low + step - 1;
+                    }
+                }
                 while low < high {
                     let middle = low.midpoint(high + 1);
                     if canvas(middle) == here {

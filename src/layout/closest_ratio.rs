@@ -37,9 +37,13 @@
 //! least 1 (else rows and columns change places): the longer side runs down from `longest`; each of its values leaves
 //! the other side an interval by ratio and one by pixels. The ends of the interval by ratio are computed in doubles whose
 //! relative error is below 2^-50, so each is off by at most one pixel; at an end itself two ratios may tie, which takes one
-//! pixel more. Where the two intervals meet, the four largest sides are put through the reference's own arithmetic: they
-//! include the largest side that gets the grid, if any does. The search ends where even a side beyond the interval
-//! has too few pixels. Should it ask too often, the grid counts as reached for the bound and `exact` is false.
+//! pixel more. Where the two intervals meet, the four largest sides are asked: they include the largest side that gets the
+//! grid, if any does. An image does if in doubles it differs less from p / q than from the two neighbours (differences in
+//! doubles fall and rise as the ratios do, so no other ratio is nearer); where it differs as much, the whole list is asked.
+//! The search ends where even a side beyond the interval has too few pixels. Should it ask too often, the grid counts as
+//! reached for the bound and `exact` is false.
+
+use std::cmp::Ordering;
 
 use super::witness::preferred;
 use super::{Formula, ImageSize, LONGEST_SIDE, Layout, Maximum, SizePolicy};
@@ -52,7 +56,7 @@ const MOST_TILES: u32 = 512;
 /// Relative slack of ends computed in doubles.
 const SLACK: f64 = 1.0 + 1.0 / (1_u64 << 40) as f64;
 /// How many images one search for a grid may try.
-const ATTEMPTS: u32 = 256;
+const ATTEMPTS: u32 = 1 << 12;
 
 /// The parameters, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +120,7 @@ impl ClosestRatio {
         cut: bool,
     ) -> Result<Self, String> {
         let (short, long) = (tile.width.min(tile.height), tile.width.max(tile.height));
-        if short == 0 || long < 2 || long > LONGEST_SIDE {
+        if short == 0 || !(2..=LONGEST_SIDE).contains(&long) {
             return Err(format!(
                 "a tile must have sides of 1 to {LONGEST_SIDE} px and more than one pixel, got `{tile}`"
             ));
@@ -241,8 +245,9 @@ impl ClosestRatio {
     fn search(&self, grid: Grid, (above, upto): (u64, u64), ratios: &[f64]) -> Reach {
         let ratio = grid.ratio();
         let at = ratios.partition_point(|other| *other < ratio);
-        let mean = |other: Option<&f64>| other.map(|other| (ratio + other) / 2.0);
-        let (low, high) = (mean(ratios[..at].last()), mean(ratios.get(at + 1)));
+        let neighbours = (ratios[..at].last().copied(), ratios.get(at + 1).copied());
+        let mean = |other: Option<f64>| other.map(|other| ratio.midpoint(other));
+        let (low, high) = (mean(neighbours.0), mean(neighbours.1));
         // width / height, or height / width, of the image lies between these
         let wide = grid.cols >= grid.rows;
         let (low, high) = if wide {
@@ -266,7 +271,19 @@ impl ClosestRatio {
                 } else {
                     ImageSize { width: short, height: long }
                 };
-                if self.chosen(size) == grid {
+                let image = f64::from(size.width) / f64::from(size.height);
+                let difference = (image - ratio).abs();
+                let nearest = [neighbours.0, neighbours.1]
+                    .into_iter()
+                    .flatten()
+                    .map(|other| difference.total_cmp(&(image - other).abs()))
+                    .max();
+                // its pixels suit the grid; where the ratio ties with another one, the whole list decides
+                if match nearest {
+                    None | Some(Ordering::Less) => true,
+                    Some(Ordering::Equal) => self.chosen(size) == grid,
+                    Some(Ordering::Greater) => false,
+                } {
                     return Reach::Image(size);
                 }
                 attempts += 1;

@@ -9,9 +9,9 @@
 //!
 //! # What surprises
 //!
-//! * **The three orders and tie rules are one.** The reference lists the grids by rows, by area and rows, or by area and
-//!   columns, and breaks ties by the least area or by the first in the list. All of that gives the same grid (below), so
-//!   there is no parameter for it. What remains is the width of the floats, and that matters only if no grid covers.
+//! * **The orders, the tie rules and the floats are all one.** The reference lists the grids by rows, by area and rows, or
+//!   by area and columns, breaks ties by the least area or by the first in the list, and compares in f64 or in f32. All
+//!   of that gives the same grid (below), so there are no parameters for it.
 //! * **Coverage is a ceiling.** If `⌈height / tile⌉ · ⌈width / tile⌉` tiles are allowed, that is the grid.
 //! * **Less than a margin is one tile.** An image with a side shorter than the margin, 112 px in the published setting,
 //!   gets one tile, however long the other side is: its scales are negative. A side of just the margin costs no tiles
@@ -23,20 +23,25 @@
 //!
 //! # Why one rule is enough
 //!
-//! Let s(r, c) = min(a(r), b(c)) be the scale in floats, whatever their width: a(r) is the rounded quotient of the
-//! rounded product r · window and the image's height. Rounding is monotone, so a and b never fall. Let G be the allowed
-//! grids that have a(r) ≥ t and b(c) ≥ t for some t. If (r, c) and (r′, c′) are in G, so is
-//! (min(r, r′), min(c, c′)): it has no more tiles. So, unless G is empty, it contains the pair of the least r with
-//! a(r) ≥ t and the least c with b(c) ≥ t, and every other grid of G has more tiles than that.
+//! Let h and w be the sides of the image less the margin, and t the window. The scale of (r, c) is the lesser of r·t/h and
+//! c·t/w.
 //!
-//! * *Covered*: let t = 1. The least pair has the least scale of G, since a and b rise; among equals it has the least
-//!   area, and no other has the same. So it is taken under each order and tie rule.
-//! * *Not covered*: let t be the greatest scale. Then G is the set of grids that have it, and again the pair of the
-//!   least is the only one of least area. It comes first in each list that is sorted by area.
+//! *Floats.* r·t and c·t are at most 128 · 65 535, so they and the sides are exact in f32. Two quotients that differ do so
+//! by at least 1 / (r·w) or 1 / (c·h) of the greater one, or 1/r or 1/c along one axis: by more than 2⁻²³, as long as
+//! a side times the most tiles is below 2²³. So they do not round to the same f32, and equal ones do round alike: f32,
+//! f64 and integers agree on the order of all scales and on which are at least 1.
 //!
-//! The least r is found by bisection. The greatest scale is that of one of the pairs (r, ⌊most / r⌋), as b rises.
-//! With a negative side no scale reaches 1, and the greatest is that of (1, 1), the first in the list. An image without
-//! margins, and each f64 up to 2^32, is exact; f32 is rounded as the reference rounds it.
+//! *Order and ties.* Let G be the allowed grids with a scale of at least s. If (r, c) and (r′, c′) are in G, so is
+//! (min(r, r′), min(c, c′)), for it has no more tiles. So, unless G is empty, the least r and the least c of G are a
+//! grid of G, and every other one has more tiles.
+//!
+//! * *Covered*: let s = 1. That grid has the least scale of G, since scales rise with r and c; among equals it alone has
+//!   the least area. So it is taken under each order and tie rule.
+//! * *Not covered*: let s be the greatest scale. Then G is the set of grids that have it, and again one grid alone has
+//!   the least area. It comes first in each list that is sorted by area.
+//!
+//! The greatest scale is that of one of the pairs (r, ⌊most / r⌋). With a negative side no scale reaches 1, and the
+//! greatest is that of (1, 1), the first of its equals. With a side of 0 only the other one counts.
 //!
 //! # Domain, and why [`LeastUpscale::maximum`] is exact
 //!
@@ -45,29 +50,28 @@
 //!
 //! * *Reached*: a side of `r · window + margin`, but at most 65 535 px, needs r rows and no fewer; with c likewise, the
 //!   grid is covered. That image is the witness; its size is that of the canvas unless the canvas is too large.
-//! * *No more*: a(L) ≥ 1 for every image. In both cases above the least r has a(r) ≥ t with t ≤ 1, so r ≤ L.
+//! * *No more*: L rows have a scale of at least 1 for every image, and the least r in both cases above is the least for
+//!   some scale of at most 1.
 //!
-//! All these grids are evaluated. Only where they are very many and the formula rises are just those evaluated that
-//! cannot grow either way, since every value of a layout rises with the rows and columns of its grid.
+//! All these grids, at most 645, are evaluated.
 
 use super::{Formula, ImageSize, LONGEST_SIDE, Layout, Maximum, SizePolicy};
 use crate::descriptor::expression::ExpressionError;
 
-/// The reference lists all pairs of rows and columns up to the limit for each image: more than this is no setting.
-const MOST_TILES: u32 = 1024;
-/// So many grids are evaluated one by one even if a formula rises, for the squarest witness of all.
-const FEW_GRIDS: usize = 2048;
+/// The reference lists all pairs of rows and columns up to the limit for each image. Up to here the proof holds.
+const MOST_TILES: u32 = 128;
+/// A side times the most tiles is less than this.
+const EXACT: u64 = 1 << 23;
 
 use crate::descriptor::resize::LEAST_UPSCALE as NAMES;
 
-pub use crate::descriptor::resize::{Precision, Whole};
+pub use crate::descriptor::resize::Whole;
 
 /// The policy's parameters, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeastUpscale {
     tile: u32,
     most: u32,
-    precision: Precision,
     cell: u32,
     margins: [u32; 2],
     pool: [u32; 2],
@@ -97,7 +101,6 @@ impl LeastUpscale {
     pub fn new(
         tile: u32,
         most: u32,
-        precision: Precision,
         cell: u32,
         margins: [u32; 2],
         pool: [u32; 2],
@@ -125,7 +128,7 @@ impl LeastUpscale {
                 pool[0], pool[1]
             ));
         }
-        Ok(Self { tile, most, precision, cell, margins, pool, whole, longest: LONGEST_SIDE })
+        Ok(Self { tile, most, cell, margins, pool, whole, longest: LONGEST_SIDE })
     }
 
     /// Pixels per side of a tile.
@@ -242,42 +245,39 @@ impl LeastUpscale {
         }
     }
 
-    /// The scale of `count` tiles in a row on a side, which is not negative.
-    fn scale(&self, count: u32, side: u32) -> f64 {
-        let tiles = count * self.window();
-        match self.precision {
-            Precision::Single => f64::from(tiles as f32 / side as f32),
-            Precision::Double => f64::from(tiles) / f64::from(side),
-        }
-    }
-
-    /// The fewest tiles in a row with at least this scale; one more than allowed if there are none.
-    fn fewest(&self, side: u32, scale: f64) -> u32 {
-        let (mut low, mut high) = (1, self.most + 1);
-        while low < high {
-            let middle = low.midpoint(high);
-            if self.scale(middle, side) >= scale { high = middle } else { low = middle + 1 }
-        }
-        low
+    /// The tiles that cover a side, which is given less the margin.
+    fn covering(&self, side: u32) -> u32 {
+        side.div_ceil(self.window()).max(1)
     }
 
     /// The grid of an image.
     fn grid(&self, size: ImageSize) -> Result<Grid, String> {
+        let most = self.most;
         if size.width == 0 || size.height == 0 {
             return Err("a side is zero".to_owned());
+        }
+        let longest = u64::from(size.width.max(size.height));
+        if longest * u64::from(most) >= EXACT {
+            return Err(format!("with {most} tiles a side of {longest} px is too long"));
         }
         let inner = |side: u32| side.checked_sub(self.margin());
         let (Some(height), Some(width)) = (inner(size.height), inner(size.width)) else {
             return Ok(Grid { rows: 1, cols: 1 });
         };
-        let covering = Grid { rows: self.fewest(height, 1.0), cols: self.fewest(width, 1.0) };
-        if covering.rows * covering.cols <= self.most {
-            return Ok(covering);
+        let (rows, cols) = (self.covering(height), self.covering(width));
+        if height == 0 || width == 0 {
+            return Ok(Grid { rows: rows.min(most), cols: cols.min(most) });
         }
-        let scales = (1..=self.most)
-            .map(|rows| self.scale(rows, height).min(self.scale(self.most / rows, width)));
-        let greatest = scales.fold(0.0, f64::max);
-        Ok(Grid { rows: self.fewest(height, greatest), cols: self.fewest(width, greatest) })
+        if u64::from(rows) * u64::from(cols) <= u64::from(most) {
+            return Ok(Grid { rows, cols });
+        }
+        // scales over window / (height · width)
+        let (high, wide) = (u64::from(height), u64::from(width));
+        let scales =
+            (1..=most).map(|rows| (u64::from(rows) * wide).min(u64::from(most / rows) * high));
+        let greatest = scales.fold(0, u64::max);
+        let fewest = |other: u64| greatest.div_ceil(other) as u32;
+        Ok(Grid { rows: fewest(wide), cols: fewest(high) })
     }
 
     fn canvas_of(&self, grid: Grid) -> ImageSize {
@@ -314,7 +314,7 @@ impl LeastUpscale {
     /// The most rows, and at once the most columns, that any image has.
     fn most_rows(&self) -> u32 {
         let longest = self.longest.checked_sub(self.margin());
-        longest.map_or(1, |side| self.fewest(side, 1.0)).min(self.most)
+        longest.map_or(1, |side| self.covering(side)).min(self.most)
     }
 
     /// All grids that images reach, by rows and columns.
@@ -322,15 +322,6 @@ impl LeastUpscale {
         let (limit, most) = (self.most_rows(), self.most);
         (1..=limit)
             .flat_map(move |rows| (1..=limit.min(most / rows)).map(move |cols| Grid { rows, cols }))
-    }
-
-    /// Those of them that have as many columns as their rows allow, and as many rows as their columns allow.
-    fn widest(&self) -> impl Iterator<Item = Grid> + use<> {
-        let (limit, most) = (self.most_rows(), self.most);
-        let cols = move |rows: u32| limit.min(most / rows);
-        (1..=limit)
-            .filter(move |&rows| rows == limit || cols(rows + 1) < cols(rows))
-            .map(move |rows| Grid { rows, cols: cols(rows) })
     }
 
     /// The image that is just the canvas, but no side longer than an image's.
@@ -353,11 +344,8 @@ impl SizePolicy for LeastUpscale {
 
     /// Exact; see the module. Of equal values the squarest witness is taken, then the smallest, then landscape.
     fn maximum(&self, formula: &Formula<'_>) -> Result<Option<Maximum>, ExpressionError> {
-        let few = self.grids().nth(FEW_GRIDS).is_none();
-        let grids: Box<dyn Iterator<Item = Grid>> =
-            if formula.rises() && !few { Box::new(self.widest()) } else { Box::new(self.grids()) };
         let mut best = None::<Maximum>;
-        for grid in grids {
+        for grid in self.grids() {
             let value = formula.at(&self.layout_of(grid))?;
             let witness = self.witness(grid);
             let better = best.is_none_or(|best| {

@@ -7,8 +7,8 @@
 //!
 //! # What surprises
 //!
-//! * **It is off by default,** and the processor's defaults, not the image processor's file, switch it on: see the
-//!   descriptors.
+//! * **The file does not switch it on.** `Gemma3Processor` hands all four settings to its image processor in every call
+//!   (off, 256, 4, 1.2), so those of the image processor's file count only where that class is used alone.
 //! * **A crop is never alone, except by decree.** At least two are made, so an image that barely passes costs three
 //!   views. Only `max_crops` = 1 gives one crop, which is the whole image again.
 //! * **The last crop is shorter, and may be empty.** Slices are rounded up: 9 px in 4 slices of 3 px leave nothing for
@@ -89,7 +89,7 @@ impl PanAndScan {
         if cell == 0 || short < cell {
             return Err(format!("a view of {view} px holds no cell of {cell} px"));
         }
-        if long < 2 || long > LONGEST_SIDE {
+        if !(2..=LONGEST_SIDE).contains(&long) {
             return Err(format!(
                 "a view must have sides of 1 to {LONGEST_SIDE} px and more than one pixel, got `{view}`"
             ));

@@ -396,6 +396,10 @@ fn agreement(
 
 fn mapped(lookup: &Lookup, value: Value, label: &str) -> Result<Value, Problem> {
     let Some(map) = &lookup.map else { return Ok(value) };
+    if let Value::Array(items) = value {
+        // a list is mapped item by item
+        return items.into_iter().map(|item| mapped(lookup, item, label)).collect();
+    }
     let word = integer(&value).map_or_else(|| plain(&value), |number| number.to_string());
     map.get(&word).cloned().ok_or_else(|| {
         let known: Vec<_> = map.keys().map(String::as_str).collect();

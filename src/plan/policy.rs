@@ -177,7 +177,9 @@ fn area(parameters: &AreaParameters, values: &Values) -> Result<Policy, Problem>
     let most = values.size("the largest area", &parameters.most, 1)? as u64;
     let aspect = pixels(values, "the aspect limit", &parameters.aspect, 1)?;
     let frames = optional(values, "the number of frames", parameters.frames.as_ref(), 1, 1)?;
+    let enlarge = parameters.enlarge.as_ref().map_or(Ok(false), |flag| values.flag(flag))?;
     Area::new(step, least, most, aspect, frames)
+        .and_then(|area| if enlarge { area.enlarging() } else { Ok(area) })
         .map(Policy::Area)
         .map_err(|error| refused(error.message().to_owned()))
 }
@@ -242,10 +244,9 @@ fn least_upscale(parameters: &LeastUpscaleParameters, values: &Values) -> Result
     };
     let margins = pair(parameters.margins.as_ref(), 0)?;
     let pool = pair(parameters.pool.as_ref(), 1)?;
-    let precision = values.choice(&parameters.precision)?;
     let whole = values.choice(&parameters.whole)?;
     let inside = values.flag(&parameters.inside)?;
-    LeastUpscale::new(tile, most, precision, cell, margins, pool, whole)
+    LeastUpscale::new(tile, most, cell, margins, pool, whole)
         .map(|policy| Policy::LeastUpscale { policy, inside })
         .map_err(refused)
 }

@@ -360,7 +360,14 @@ pub(super) fn bound(name: &str, value: &Value) -> Result<Bound, Problem> {
     match value {
         Value::Bool(flag) => Ok(Bound::Boolean(*flag)),
         Value::Array(items) => {
-            let items: Option<Vec<i64>> = items.iter().map(integer).collect();
+            // of a list of lists only the lengths are of interest here
+            let items: Option<Vec<i64>> = items
+                .iter()
+                .map(|item| match item {
+                    Value::Array(inner) => i64::try_from(inner.len()).ok(),
+                    other => integer(other),
+                })
+                .collect();
             items.map(Bound::List).ok_or_else(|| wrong_type(name, "integers", value))
         }
         other => {

@@ -80,3 +80,6 @@ fn tiles(picture: &Rgb8, tile: ImageSize) -> Result<Vec<Rgb8>> {
     }
     Ok(views)
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,15 +4,16 @@
     venv/bin/python tests/scripts/area_sweep.py            # writes tests/fixtures/layout/area.txt
     venv/bin/python tests/scripts/area_sweep.py --verify   # recompute and compare
 
-For each setting (step, least, most, frames; the aspect limit is the reference's 200) 8192 sizes are drawn by `Sizes`,
+For each setting (step, least, most, frames, enlarge; the aspect limit is the reference's 200) 8192 sizes are drawn by `Sizes`,
 which the tests of `src/layout/area.rs` repeat in integers. The file holds for each setting:
 
-    setting STEP LEAST MOST FRAMES
+    setting STEP LEAST MOST FRAMES ENLARGE
     WIDTH HEIGHT WIDTH' HEIGHT'          the first 128 sizes with their answers
     HASH HASH HASH HASH                  of every 64 answers: FNV-1a-64 of the four bytes, little endian, of WIDTH' and HEIGHT'
 
 An answer `0 0` stands for a refusal (ValueError: aspect), `0 1` for a size with a zero side.
-Settings with frames are put to GLM-4V's `smart_resize`, with sides of at least a step since it enlarges smaller ones first.
+Settings with frames or with ENLARGE 1 are put to GLM-4V's `smart_resize`; it enlarges sides below a step first, so without
+ENLARGE there are none.
 """
 import argparse
 import pathlib
@@ -21,25 +22,34 @@ from transformers.models.glm4v.image_processing_glm4v import smart_resize as sma
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 SETTINGS = [
-    (28, 3136, 12845056, 1),
-    (28, 3136, 1003520, 1),
-    (32, 65536, 16777216, 1),
-    (28, 3136, 6 * 784, 1),
-    (28, 256 * 784, 256 * 784, 1),
-    (28, 4 * 784, 64 * 784, 1),
-    (28, 78000, 79000, 1),
-    (28, 1, 700, 1),  # less than one cell
-    (28, 0, 100000, 1),  # zero sides survive
-    (28, 50000, 20000, 1),  # contradictory
-    (14, 196, 50000, 1),
-    (1, 1, 10007, 1),
-    (1, 4286043049, 4286043049, 1),
-    (3, 1000, 1009, 1),
-    (7, 49, 49, 1),
-    (13, 169 * 97, 169 * 97 + 5, 1),
-    (28, 3136, 4294836225, 1),
-    (28, 112 * 112, 9633792, 2),
-    (16, 4096, 4096 * 3, 2),
+    (28, 3136, 12845056, 1, 0),
+    (28, 3136, 1003520, 1, 0),
+    (32, 65536, 16777216, 1, 0),
+    (28, 3136, 6 * 784, 1, 0),
+    (28, 256 * 784, 256 * 784, 1, 0),
+    (28, 4 * 784, 64 * 784, 1, 0),
+    (28, 78000, 79000, 1, 0),
+    (28, 1, 700, 1, 0),  # less than one cell
+    (28, 0, 100000, 1, 0),  # zero sides survive
+    (28, 50000, 20000, 1, 0),  # contradictory
+    (14, 196, 50000, 1, 0),
+    (1, 1, 10007, 1, 0),
+    (1, 4286043049, 4286043049, 1, 0),
+    (3, 1000, 1009, 1, 0),
+    (7, 49, 49, 1, 0),
+    (13, 169 * 97, 169 * 97 + 5, 1, 0),
+    (28, 3136, 4294836225, 1, 0),
+    (28, 112 * 112, 9633792, 2, 0),
+    (16, 4096, 4096 * 3, 2, 0),
+    (28, 112 * 112, 9633792, 2, 1),
+    (28, 112 * 112, 28 * 28 * 15000, 2, 1),
+    (48, 48 * 48, 48 * 48 * 150, 1, 1),  # 47 px become 47
+    (49, 1, 49 * 49 * 60, 2, 1),  # 11, 22, 44 and 45 px become 48
+    (61, 61 * 61 * 50, 61 * 61 * 300, 1, 1),
+    (124, 124 * 124 * 30, 124 * 124 * 20, 1, 1),  # contradictory
+    (28, 0, 100000, 2, 1),
+    (700, 1, 700 * 700 * 250, 2, 1),  # enlarged beyond the longest side
+    (5, 25 * 40, 25 * 40, 3, 1),
 ]
 COUNT, BLOCK, LISTED = 8192, 64, 128
 M64 = (1 << 64) - 1
@@ -49,9 +59,9 @@ PATH = pathlib.Path(__file__).resolve().parent.parent / "fixtures/layout/area.tx
 class Sizes:
     """The sizes of one setting; `seed` is the setting's number, from 0."""
 
-    def __init__(self, seed, step, least, most, frames):
+    def __init__(self, seed, step, least, most, frames, enlarge):
         self.state = seed
-        self.step, self.least, self.most, self.frames = step, least, most, frames
+        self.step, self.least, self.most, self.frames, self.enlarge = step, least, most, frames, enlarge
 
     def roll(self, sides):
         """SplitMix64, scaled to 0 .. sides - 1."""
@@ -90,13 +100,13 @@ class Sizes:
         one, two = self.pair(index % 8)
         if self.roll(2) == 1:
             one, two = two, one
-        least = self.step if self.frames > 1 else 1
+        least = self.step if self.frames > 1 and not self.enlarge else 1
         return min(max(one, least), 65535), min(max(two, least), 65535)
 
 
-def answer(width, height, step, least, most, frames):
+def answer(width, height, step, least, most, frames, enlarge):
     try:
-        if frames == 1:
+        if frames == 1 and not enlarge:
             rows, columns = smart_resize(height, width, factor=step, min_pixels=least, max_pixels=most)
         else:
             rows, columns = smart_resize_frames(

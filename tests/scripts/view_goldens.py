@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Record the views that reference processors (transformers 5.24.0, torchvision, x86 with AVX2 or newer) make of pictures.
 
-    OMP_NUM_THREADS=1 venv/bin/python tests/scripts/view_goldens.py            # writes tests/fixtures/media/views.txt
+    OMP_NUM_THREADS=1 venv/bin/python tests/scripts/view_goldens.py            # writes tests/fixtures/media/tiles.txt
     OMP_NUM_THREADS=1 venv/bin/python tests/scripts/view_goldens.py --verify   # recompute and compare
 
 Pictures follow from a formula that the tests of `src/views.rs` repeat. Rescaling and normalisation are off, so that all
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from transformers import Cohere2VisionImageProcessor, Gemma4ImageProcessor, MllamaImageProcessor, Molmo2ImageProcessor
 
-PATH = pathlib.Path(__file__).resolve().parent.parent / "fixtures/media/views.txt"
+PATH = pathlib.Path(__file__).resolve().parent.parent / "fixtures/media/tiles.txt"
 RAW = dict(do_rescale=False, do_normalize=False, return_tensors="pt", input_data_format="channels_last")
 
 
@@ -132,7 +132,7 @@ def main():
         PATH.parent.mkdir(parents=True, exist_ok=True)
         PATH.write_text(text)
     elif PATH.read_text() != text:
-        raise SystemExit("tests/fixtures/media/views.txt differs from the reference")
+        raise SystemExit("tests/fixtures/media/tiles.txt differs from the reference")
 
 
 if __name__ == "__main__":

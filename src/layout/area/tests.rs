@@ -97,7 +97,8 @@ impl Sizes {
         if self.dice.roll(2) == 1 {
             (one, two) = (two, one);
         }
-        let least = if self.area.frames > 1 { self.area.step } else { 1 };
+        let no_smaller = self.area.frames > 1 && !self.area.enlarge;
+        let least = if no_smaller { self.area.step } else { 1 };
         let side = |side: u64| side.clamp(u64::from(least), 65_535) as u32;
         (side(one), side(two))
     }
@@ -189,7 +190,10 @@ fn equals_the_reference() {
         let setting: Vec<u64> =
             lines.next().unwrap().split(' ').map(|number| number.parse().unwrap()).collect();
         let (step, frames) = (setting[0] as u32, setting[3] as u32);
-        let area = Area::new(step, setting[1], setting[2], 200, frames).unwrap();
+        let mut area = Area::new(step, setting[1], setting[2], 200, frames).unwrap();
+        if setting[4] == 1 {
+            area = area.enlarging().unwrap();
+        }
         let mut sizes = Sizes { dice: Dice(settings), area };
         settings += 1;
         let answers = (0..8192).map(|index| {
@@ -221,7 +225,7 @@ fn equals_the_reference() {
         }
         assert_eq!(hashes.next(), None);
     }
-    assert_eq!(settings, 19);
+    assert_eq!(settings, 28);
 }
 
 fn assert_attained(policy: &Area, largest: Extreme) {
@@ -401,5 +405,138 @@ fn simplest_fractions() {
         ((51, 10), (91, 10), (6, 1)),
     ] {
         assert_eq!(simplest_fraction(low, high), simplest);
+    }
+}
+
+fn enlarging(step: u32, least: u64, most: u64, frames: u32) -> Area {
+    Area::new(step, least, most, 200, frames).unwrap().enlarging().unwrap()
+}
+
+#[test]
+fn small_images_are_enlarged_first() {
+    let published = enlarging(28, 112 * 112, 9_633_792, 2);
+    for (width, height, resized) in [
+        (28, 28, (84, 84)),     // grown to 8 cells: √8 is 2.8
+        (1, 1, (84, 84)),       // the same
+        (200, 1, (5600, 28)),   // at the aspect limit, and kept
+        (5400, 27, (5600, 28)), // the same
+        (29, 14, (140, 56)),    // 58 by 28 px, grown: √(8 · 58/28) is 4.1, √(8 · 28/58) is 1.97
+    ] {
+        assert_eq!(published.resized(width, height), Ok(resized), "{width}x{height}");
+        assert_eq!(published.resized(height, width), Ok((resized.1, resized.0)));
+    }
+    for (width, height) in [(201, 1), (5401, 27), (65_535, 27)] {
+        let refused = Err(AreaRefusal::Elongated { aspect: 200 });
+        assert_eq!(published.resized(width, height), refused, "{width}x{height}");
+    }
+    // 49 / 11 · 11 is less than 49 in doubles, so the aspect is asked of 48
+    let missed = enlarging(49, 1, 1 << 30, 1);
+    assert_eq!(missed.computed(11, 11), (48, 48));
+    assert!(missed.resized(2200, 11).is_err() && missed.resized(2000, 10).is_ok());
+}
+
+#[test]
+fn enlarging_does_not_overflow() {
+    for step in [LARGEST_STEP, 1025] {
+        let policy = Area::new(step, 1, 1, 200, 1).unwrap();
+        assert_eq!(policy.enlarging().unwrap_err().kind(), ErrorKind::NoNumber);
+    }
+    for least in [0, 1, LARGEST_LEAST] {
+        for most in [1, EXACT] {
+            for (aspect, frames) in [(1, 1), (u32::MAX, 1), (u32::MAX, MOST_FRAMES)] {
+                let policy = Area::new(1024, least, most, aspect, frames).unwrap();
+                let policy = policy.enlarging().unwrap();
+                let largest = policy.largest().unwrap();
+                for (width, height) in [(1, 1), (65_535, 1), (65_535, 1023), (65_535, 65_535)] {
+                    match policy.grid(width, height) {
+                        Ok((columns, rows)) => {
+                            assert!(largest.cells >= columns * rows);
+                            assert!(policy.resized(width, height).is_ok());
+                        }
+                        Err(refusal) => assert_ne!(refusal, AreaRefusal::TooLarge),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn published_limits_with_enlarging() {
+    for (policy, cells) in [
+        (enlarging(28, 112 * 112, 9_633_792, 2), 6144),
+        (enlarging(28, 112 * 112, 28 * 28 * 15_000, 2), 7500),
+        (enlarging(28, 112 * 112, 28 * 28 * 12, 2), 34),
+    ] {
+        let largest = policy.largest().unwrap();
+        assert_attained(&policy, largest);
+        assert_eq!(largest.cells, cells, "{largest:?}");
+    }
+    // beyond the longest side: 1 by 150 px count as 700 by 105000, and no other image of one row is as long
+    let policy = enlarging(700, 1, 700 * 700 * 150, 1);
+    assert_eq!(policy.resized(150, 1), Ok((105_000, 700)));
+    assert_attained(&policy, policy.largest().unwrap());
+}
+
+#[test]
+fn exact_in_small_worlds_with_enlarging() {
+    let mut dice = Dice(9);
+    for _ in 0..8000 {
+        let longest = dice.magnitude(7) as u32;
+        let policy = dice.policy(6, 17, 60).enlarging().unwrap();
+        assert_exact(&Area { longest, ..policy });
+    }
+    for _ in 0..60 {
+        let longest = 200 + dice.roll(200) as u32;
+        let policy = dice.policy(8, 20, 300).enlarging().unwrap();
+        assert_exact(&Area { longest, ..policy });
+    }
+    // the area limits are tied at the aspect limit, or a grid has few images, and only a short side that misses the
+    // step, 11 and 13 px at 15, reaches the largest
+    for (step, least, most, aspect, frames, longest, cells) in [
+        (15, 50_438, 50_438, 6, 1, 94, 264),
+        (15, 1, 3675, 9, 3, 142, 7),
+        (30, 0, 14_700, 9, 3, 174, 7),
+        (30, 7586, 14_700, 9, 3, 208, 7),
+    ] {
+        let policy = Area::new(step, least, most, aspect, frames).unwrap().enlarging().unwrap();
+        let policy = Area { longest, ..policy };
+        assert_exact(&policy);
+        let largest = policy.largest().unwrap();
+        assert!(largest.cells == cells, "{largest:?}");
+        assert!(largest.height < step && policy.computed(1, 1).0 == u64::from(step));
+        let computed = policy.computed(largest.height, largest.height).0;
+        assert_eq!(computed, u64::from(step) - 1, "{largest:?}");
+    }
+    // steps that some short sides miss
+    for step in [15, 26, 30, 47, 49, 60, 61, 62] {
+        for _ in 0..60 {
+            let (longest, least) = (100 + dice.roll(150) as u32, dice.magnitude(19));
+            let (most, aspect) = (dice.magnitude(19), 1 + dice.roll(40) as u32);
+            let policy = Area::new(step, least, most, aspect, 1).unwrap().enlarging().unwrap();
+            assert_exact(&Area { longest, ..policy });
+        }
+    }
+}
+
+#[test]
+fn nothing_exceeds_the_largest_with_enlarging() {
+    let mut dice = Dice(4);
+    for _ in 0..150 {
+        let area = dice.policy(9, 33, 65_535).enlarging().unwrap();
+        let largest = area.largest().unwrap();
+        if largest.exact {
+            assert_attained(&area, largest);
+        }
+        let mut sizes = Sizes { dice: Dice(dice.roll(1 << 40)), area };
+        for index in 0..2000 {
+            let (width, mut height) = sizes.draw(index);
+            if index % 3 == 0 {
+                height = 1 + sizes.dice.roll(u64::from(area.step)) as u32;
+            }
+            if let Ok((columns, rows)) = area.grid(width, height) {
+                assert!(columns * rows <= largest.cells, "{area:?} {width}x{height} {largest:?}");
+            }
+        }
     }
 }

@@ -185,3 +185,46 @@ fn tiles_so_large_that_the_pixels_of_an_image_are_too_few() {
     assert_eq!((maximum.value, maximum.exact), (1, true));
     assert_ne!(maximum.witness.width, 3 * maximum.witness.height);
 }
+
+/// Every grid that some image of up to `longest` px a side gets has such an image for a witness, and no other grid has.
+fn assert_witnesses(policy: &ClosestRatio) {
+    let mut reached: Vec<Grid> = Vec::new();
+    for width in 1..=policy.longest {
+        for height in 1..=policy.longest {
+            let grid = policy.chosen(size(width, height));
+            if !reached.contains(&grid) {
+                reached.push(grid);
+            }
+        }
+    }
+    let ratios = policy.ratios();
+    for grid in policy.domain() {
+        match policy.witness(*grid, &ratios) {
+            Reach::Image(image) => {
+                assert_eq!(policy.chosen(image), *grid, "{policy:?} {image}");
+                assert!(image.width.max(image.height) <= policy.longest);
+            }
+            Reach::Never => assert!(!reached.contains(grid), "{policy:?} {grid:?}"),
+            Reach::Unknown => panic!("{policy:?} {grid:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_reached_grid_has_a_witness() {
+    for tile in [size(1, 2), size(2, 2), size(3, 1), size(4, 7), size(20, 20)] {
+        for most in [3, 6, 13, 20] {
+            for longest in 1..=26 {
+                let policy = ClosestRatio::new(tile, 1, most, true, true).unwrap();
+                assert_witnesses(&ClosestRatio { longest, ..policy });
+            }
+        }
+    }
+    for least in 2..=12 {
+        let policy = ClosestRatio::new(size(3, 3), least, 12, true, true).unwrap();
+        assert_witnesses(&ClosestRatio { longest: 17, ..policy });
+    }
+    let usual = policy(448, 12);
+    let square = usual.witness(Grid { cols: 2, rows: 2 }, &usual.ratios());
+    assert_eq!(square, Reach::Image(size(634, 634)), "633² px are less than half of 4 · 448²");
+}

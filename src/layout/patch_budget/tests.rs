@@ -87,8 +87,10 @@ fn polynomial(terms: &[([u32; 4], i64)]) -> Polynomial {
     Polynomial::new(terms.collect::<BTreeMap<_, _>>())
 }
 
+type Value = fn(&Layout) -> i64;
+
 /// Some formulas that rise, some that fall, some that do both, and some that are no polynomials.
-fn formulas() -> Vec<(Option<Polynomial>, fn(&Layout) -> i64)> {
+fn formulas() -> Vec<(Option<Polynomial>, Value)> {
     vec![
         (Some(polynomial(&[([1, 1, 0, 0], 1), ([0; 4], 2)])), |layout| {
             rows(layout) * cols(layout) + 2
@@ -109,7 +111,7 @@ fn formulas() -> Vec<(Option<Polynomial>, fn(&Layout) -> i64)> {
     ]
 }
 
-fn maximum(policy: &PatchBudget, value: fn(&Layout) -> i64, of: Option<Polynomial>) -> Maximum {
+fn maximum(policy: &PatchBudget, value: Value, of: Option<Polynomial>) -> Maximum {
     let value = |layout: &Layout| Ok(value(layout));
     let maximum = policy.maximum(&Formula { value: &value, polynomial: of }).unwrap().unwrap();
     let reached = value(&policy.layout(maximum.witness).unwrap());

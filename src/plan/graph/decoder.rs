@@ -5,12 +5,24 @@ use super::{NormPlan, Resolver, StackPlan};
 /// The language model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderPlan {
-    /// Rows of the embedding table.
+    /// Rows of the first embedding table.
+    pub table_rows: usize,
+    /// Rows of both tables together: the ids that have an embedding.
     pub embed_rows: usize,
-    /// The table's name.
+    /// Elements per embedding.
+    pub embed_width: usize,
+    /// The table's full name below the decoder's root.
     pub embed_name: String,
+    /// Rows and full name of a second table behind the first.
+    pub embed_more: Option<(usize, String)>,
+    /// The maps from embeddings to rows of the stack and back, where their widths differ.
+    pub project: Option<(String, String)>,
     /// Factor on token embeddings.
     pub embed_scale: f32,
+    /// Whether the factor is applied to media rows as well.
+    pub scale_media: bool,
+    /// Learned positions.
+    pub position: Option<PositionRowsPlan>,
     /// The stack.
     pub stack: StackPlan,
     /// The norm after the last block.
@@ -19,33 +31,103 @@ pub struct DecoderPlan {
     pub head_rows: usize,
     /// Whether the embedding table stands in for a missing head.
     pub tied: bool,
+    /// Factor on the logits.
+    pub logit_scale: f32,
+    /// Logits l become c · tanh(l / c).
+    pub softcap: Option<f32>,
+}
+
+/// A learned row per position of the sequence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PositionRowsPlan {
+    /// How many positions there are.
+    pub rows: usize,
+    /// The row of position 0.
+    pub offset: usize,
+    /// The table's name below the decoder's root, without `.weight`.
+    pub name: String,
 }
 
 impl Resolver<'_> {
-    pub(super) fn decoder(&mut self) -> Option<DecoderPlan> {
-        let decoder = &self.descriptor.family.decoder;
-        let stack = self.stack(&decoder.stack);
-        let embed_rows =
-            self.size("decoder.embed.rows", "the number of embedding rows", &decoder.embed.rows, 1);
-        let embed_scale = match &decoder.embed.scale {
-            Some(number) => {
-                let scale = self.values.number(number);
-                self.keep("decoder.embed.scale", scale).map(|scale| scale as f32)
+    /// `crosses`: whether media rows are keys of attention rather than rows of the prompt.
+    pub(super) fn decoder(&mut self, crosses: bool) -> Option<DecoderPlan> {
+        let decoder = &self.family.decoder;
+        let embed = &decoder.embed;
+        let width = self.family.stacks.get(&decoder.stack).map(|stack| &stack.width);
+        let media = width.filter(|_| crosses);
+        let media = media.and_then(|width| self.values.size("the width", width, 1).ok());
+        let stack = self.stack(&decoder.stack, media);
+        let rows = self.size("decoder.embed.rows", "the number of embedding rows", &embed.rows, 1);
+        let more = match &embed.more {
+            Some(more) => self
+                .size("decoder.embed.more.rows", "the number of further rows", &more.rows, 0)
+                .map(|rows| (rows > 0).then(|| (rows, more.parameter.clone()))),
+            None => Some(None),
+        };
+        let name = self.stored("decoder.embed", embed.name.as_ref(), embed.parameter.as_ref());
+        let scale = self.optional_number("decoder.embed.scale", embed.scale.as_ref());
+        let scale_media =
+            self.flag_or("decoder.embed.scale_media", embed.scale_media.as_ref(), false);
+        let position = match &decoder.position {
+            Some(table) => {
+                let rows =
+                    self.size("decoder.position.rows", "the number of positions", &table.rows, 1);
+                let offset = self.size_or(
+                    "decoder.position.offset",
+                    "the offset of positions",
+                    table.offset.as_ref(),
+                    0,
+                    0,
+                );
+                Some(PositionRowsPlan { rows: rows?, offset: offset?, name: table.name.clone() })
             }
-            None => Some(1.0),
+            None => None,
         };
         let leave = self.norm("decoder.leave", &decoder.leave);
-        let head_rows =
-            self.size("decoder.head.rows", "the size of the vocabulary", &decoder.head.rows, 1);
-        let tied = self.flag("decoder.head.tied", &decoder.head.tied);
+        let head = &decoder.head;
+        let head_rows = self.size("decoder.head.rows", "the size of the vocabulary", &head.rows, 1);
+        let tied = self.flag("decoder.head.tied", &head.tied);
+        let times = self.optional_number("decoder.head.scale", head.scale.as_ref());
+        let over = self.optional_number("decoder.head.divide", head.divide.as_ref());
+        let softcap = self.optional_number("decoder.head.softcap", head.softcap.as_ref());
+        let stack = stack?;
+        let embed_width = self.size_or(
+            "decoder.embed.width",
+            "the width of an embedding",
+            embed.width.as_ref(),
+            1,
+            stack.width,
+        )?;
+        let project = if embed_width == stack.width {
+            None
+        } else {
+            let missing = || {
+                crate::problem::Problem::error(
+                    "key-missing",
+                    "embeddings are not as wide as the stack, and no map leads there and back",
+                )
+                .expected_found("`project_in` and `project_out`", "not both")
+            };
+            let names = embed.project_in.clone().zip(embed.project_out.clone()).ok_or_else(missing);
+            Some(self.keep("decoder.embed.project_in", names)?)
+        };
+        let (rows, more) = (rows?, more?);
         Some(DecoderPlan {
-            embed_rows: embed_rows?,
-            embed_name: decoder.embed.name.clone(),
-            embed_scale: embed_scale?,
-            stack: stack?,
+            table_rows: rows,
+            embed_rows: rows + more.as_ref().map_or(0, |(rows, _)| *rows),
+            embed_width,
+            embed_name: name?,
+            embed_more: more,
+            project,
+            embed_scale: scale?.unwrap_or(1.0),
+            scale_media: scale_media?,
+            position,
+            stack,
             leave: leave?,
             head_rows: head_rows?,
             tied: tied?,
+            logit_scale: times?.unwrap_or(1.0) / over?.unwrap_or(1.0),
+            softcap: softcap?.filter(|cap| *cap != 0.0),
         })
     }
 }

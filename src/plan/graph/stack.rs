@@ -1,183 +1,176 @@
-//! Stacks of equal blocks: norms, attention with its rotary embedding, mlp.
+//! Stacks: one plan per kind of layer, and which layer is of which kind.
 
-use super::Resolver;
-use crate::backend::{Activation, NormKind, Pairing};
+use std::collections::BTreeMap;
+
+use indexmap::IndexMap;
+
+use super::{AttentionPlan, MlpPlan, NormPlan, Resolver};
 use crate::descriptor::block::{
-    Biases, MaskRule, MlpKind, Placement, Projection, RopeAxis, RopeScaling, Stack,
+    Attention, KeySource, LayerKind, Layers, NormWeight, Placement, Stack,
 };
+use crate::descriptor::expression::Bound;
 use crate::descriptor::slot::Count;
 use crate::problem::Problem;
 
 /// More layers than any model has; every layer's tensors are listed by name.
 const MOST_LAYERS: usize = 4096;
 
-/// A norm.
+/// A block.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NormPlan {
-    /// The kind.
-    pub kind: NormKind,
-    /// Added to the variance or mean square.
-    pub eps: f32,
-    /// Whether there is a bias tensor.
-    pub bias: bool,
-    /// The tensor's name below its component.
-    pub name: String,
+pub struct BlockPlan {
+    /// The kind's name; empty for layers of no kind.
+    pub kind: String,
+    /// Where the norms stand.
+    pub placement: Placement,
+    /// All norms; the name is unused.
+    pub norm: NormPlan,
+    /// The attention.
+    pub attention: AttentionPlan,
+    /// A second attention.
+    pub cross: Option<AttentionPlan>,
+    /// The feed-forward half.
+    pub mlp: MlpPlan,
+    /// Factor on what attention and mlp add.
+    pub residual: f32,
+    /// Whether what they add is multiplied by vectors.
+    pub scaled: bool,
+    /// Whether what they add is multiplied by the tanh of learned numbers.
+    pub gated: bool,
+    /// Tensor names by slot, without the block's prefix.
+    pub names: IndexMap<String, String>,
 }
 
-/// A rotary embedding.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RopePlan {
-    /// What each axis counts.
-    pub axes: Vec<RopeAxis>,
-    /// Rotated elements per head.
-    pub dim: usize,
-    /// The base.
-    pub theta: f64,
-    /// All frequencies are divided by this.
-    pub divide: f64,
-    /// Which elements form a pair.
-    pub pairing: Pairing,
-    /// Frequencies per axis where the axes share one ladder; empty where each has its own.
-    pub sections: Vec<usize>,
+impl BlockPlan {
+    /// The name of a slot's tensor in block `index`.
+    pub fn name(&self, index: usize, slot: &str) -> Option<String> {
+        let block = self.names.get("block")?.replace("{i}", &index.to_string());
+        Some(format!("{block}.{}", self.names.get(slot)?))
+    }
+
+    /// The slots that must have names.
+    fn slots(&self) -> Vec<&'static str> {
+        let mut slots = vec!["block", "o"];
+        let norms = self.norm.weight != NormWeight::None;
+        slots.extend(if norms { self.placement.slots() } else { &[] });
+        let attention = &self.attention;
+        slots.extend(if attention.fused { &["qkv"][..] } else { &["q", "k", "v"][..] });
+        let stored = |norm: &Option<super::HeadNormPlan>| {
+            norm.as_ref().is_some_and(|norm| norm.norm.weight != NormWeight::None)
+        };
+        if stored(&attention.qk_norm) {
+            slots.extend(["q_norm", "k_norm"]);
+        }
+        slots.extend(stored(&attention.v_norm).then_some("v_norm"));
+        if self.cross.is_some() {
+            slots.extend(["cross_norm1", "cross_q", "cross_k", "cross_v", "cross_o"]);
+        }
+        slots.extend(self.mlp.slots());
+        if self.scaled {
+            slots.extend(["scale1", "scale2"]);
+        }
+        if self.gated {
+            slots.extend(["gate1", "gate2"]);
+        }
+        slots
+    }
 }
 
-/// Self-attention.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AttentionPlan {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads.
-    pub kv_heads: usize,
-    /// Elements per head.
-    pub head_dim: usize,
-    /// Factor on the scores.
-    pub scale: f32,
-    /// Biases of query, key, value, output.
-    pub bias: [bool; 4],
-    /// Whether query, key and value are one tensor.
-    pub fused: bool,
-    /// The rotary embedding.
-    pub rope: Option<RopePlan>,
-    /// Who sees whom.
-    pub mask: MaskRule,
-    /// The longest sequence in which every row sees all rows before it; `None`: any.
-    pub window: Option<usize>,
-}
-
-/// The feed-forward half.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MlpPlan {
-    /// The shape.
-    pub kind: MlpKind,
-    /// Inner width.
-    pub hidden: usize,
-    /// The activation.
-    pub act: Activation,
-    /// Whether its projections have biases.
-    pub bias: bool,
-}
-
-/// A stack of equal blocks.
+/// A stack of blocks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackPlan {
     /// Blocks.
     pub layers: usize,
     /// Elements per row.
     pub width: usize,
-    /// Where the norms stand.
-    pub placement: Placement,
-    /// Both norms; the name is unused.
-    pub norm: NormPlan,
-    /// The attention.
-    pub attention: AttentionPlan,
-    /// The feed-forward half.
-    pub mlp: MlpPlan,
-    /// Tensor names by slot, without the block's prefix.
-    pub names: indexmap::IndexMap<String, String>,
+    /// What blocks of each kind do.
+    pub kinds: Vec<BlockPlan>,
+    /// The kind of every layer, as an index of `kinds`.
+    pub kind_of: Vec<usize>,
     /// The key path of the stack in the family file.
     pub key: String,
 }
 
 impl StackPlan {
-    /// The name of a slot's tensor in block `index`.
-    pub fn name(&self, index: usize, slot: &str) -> Option<String> {
-        let block = self.names.get("block")?.replace("{i}", &index.to_string());
-        Some(format!("{block}.{}", self.names.get(slot)?))
+    /// What block `index` does; beyond the last layer, what the last kind does.
+    ///
+    /// # Panics
+    /// Never: a stack has at least one kind.
+    pub fn block(&self, index: usize) -> &BlockPlan {
+        let kind = self.kind_of.get(index).copied().unwrap_or(0);
+        &self.kinds[kind.min(self.kinds.len() - 1)] // a stack is resolved with at least one kind
+    }
+
+    /// The key of `slot`'s name in the family file, where block `index` finds it.
+    pub fn name_key(&self, index: usize, slot: &str) -> String {
+        let kind = &self.block(index).kind;
+        if kind.is_empty() {
+            format!("{}.names.{slot}", self.key)
+        } else {
+            format!("{}.kinds.{kind}.names.{slot}", self.key)
+        }
+    }
+
+    /// Whether some layer attends to media states.
+    pub fn reads_media(&self) -> bool {
+        let over = |attention: &AttentionPlan| attention.over == KeySource::Media;
+        self.kinds.iter().any(|kind| over(&kind.attention) || kind.cross.as_ref().is_some_and(over))
     }
 }
 
 impl Resolver<'_> {
-    pub(super) fn rope(&mut self, name: &str, head_dim: usize) -> Option<RopePlan> {
-        let rope = self.descriptor.family.rope.get(name)?;
-        let key = format!("rope.{name}");
-        let axes = rope.axes.clone().unwrap_or_else(|| vec![RopeAxis::Time]);
-        let dim = match &rope.dim {
-            Some(dim) => self.size(&format!("{key}.dim"), "the rotated size", dim, 2)?,
-            None => head_dim,
-        };
-        let theta = self.values.number(&rope.theta);
-        let theta = self.keep(&format!("{key}.theta"), theta)?;
-        let scaling = match &rope.scaling {
-            Some(choice) => {
-                let scaling = self.values.choice(choice);
-                self.keep(&format!("{key}.scaling"), scaling)?
-            }
-            None => RopeScaling::None,
-        };
-        let divide = match (scaling, &rope.factor) {
-            (RopeScaling::None, _) => 1.0,
-            (RopeScaling::Linear, Some(factor)) => {
-                let factor = self.values.number(factor);
-                self.keep(&format!("{key}.factor"), factor)?
-            }
-            (RopeScaling::Linear, None) => {
-                let missing = Problem::error("key-missing", "linear scaling needs a `factor`");
-                return self.keep(&format!("{key}.factor"), Err(missing));
-            }
-        };
-        let pairing = self.values.choice(&rope.pairing);
-        let pairing = self.keep(&format!("{key}.pairing"), pairing)?;
-        let sections = match &rope.sections {
-            Some(name) => {
-                let sections = self.values.integers(&Count::Expression(name.clone()));
-                let sections = self.keep(&format!("{key}.sections"), sections)?;
-                let sizes: Vec<usize> =
-                    sections.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
-                let fits = sizes.len() == sections.len()
-                    && sizes.len() == axes.len()
-                    && sizes.iter().sum::<usize>() * 2 == dim;
-                if !fits {
-                    let problem = Problem::error(
-                        "rope-sections",
-                        format!("the sections of `{name}` do not fill half of a head"),
-                    )
-                    .expected_found(
-                        format!("{} counts that add up to {}", axes.len(), dim / 2),
-                        format!("{sections:?}"),
-                    );
-                    return self.keep(&format!("{key}.sections"), Err(problem));
+    /// Which of `count` layers `layers` means.
+    pub(super) fn layers(&mut self, key: &str, layers: &Layers, count: usize) -> Option<Vec<bool>> {
+        let indices = |list: &[i64]| -> Result<Vec<bool>, Problem> {
+            let mut chosen = vec![false; count];
+            for index in list {
+                // an index beyond the last layer means none of them, as a membership test does
+                if let Some(slot) = usize::try_from(*index).ok().and_then(|at| chosen.get_mut(at)) {
+                    *slot = true;
                 }
-                sizes
             }
-            None => Vec::new(),
+            Ok(chosen)
         };
-        let even = 2 * if sections.is_empty() { axes.len() } else { 1 };
-        if !dim.is_multiple_of(even) || dim > head_dim || theta <= 0.0 || divide <= 0.0 {
-            let problem = Problem::error(
-                "rope-size",
-                format!("rope `{name}` does not fit heads of {head_dim} elements"),
-            )
-            .expected_found(
-                format!("a multiple of {even}, at most {head_dim}, positive theta and factor"),
-                format!("{dim} elements, theta {theta}, factor {divide}"),
-            );
-            return self.keep(&key, Err(problem));
-        }
-        Some(RopePlan { axes, dim, theta, divide, pairing, sections })
+        let result = match layers {
+            Layers::Indices(list) => indices(list),
+            Layers::Condition(text) => match self.values.get(text) {
+                Ok(value) if value.value.is_array() => self
+                    .values
+                    .integers(&Count::Expression(text.clone()))
+                    .and_then(|list| indices(&list)),
+                Ok(_) | Err(_) => self.condition_per_layer(text, count),
+            },
+            Layers::List(by) => {
+                self.values.integers(&Count::Expression(by.list.clone())).and_then(|list| {
+                    match (&by.otherwise, list.len()) {
+                        (Some(text), 0) => self.condition_per_layer(text, count),
+                        (None, 0) => Ok(vec![false; count]),
+                        (_, length) if length == count => {
+                            Ok(list.iter().map(|item| *item == by.is).collect())
+                        }
+                        (_, length) => Err(Problem::error(
+                            "layer-list",
+                            format!("`{}` does not have one item per layer", by.list),
+                        )
+                        .expected_found(format!("{count} items"), format!("{length}"))),
+                    }
+                })
+            }
+        };
+        self.keep(key, result)
     }
 
-    pub(super) fn stack(&mut self, name: &str) -> Option<StackPlan> {
-        let stack: &Stack = self.descriptor.family.stacks.get(name)?;
+    fn condition_per_layer(&self, text: &str, count: usize) -> Result<Vec<bool>, Problem> {
+        (0..count as i64)
+            .map(|index| {
+                let local = BTreeMap::from([("i".to_owned(), Bound::Integer(index))]);
+                self.values.condition(text, &local)
+            })
+            .collect()
+    }
+
+    /// `media` is how wide the states are that attention over media reads, if there are any.
+    pub(super) fn stack(&mut self, name: &str, media: Option<usize>) -> Option<StackPlan> {
+        let stack: &Stack = self.family.stacks.get(name)?;
         let key = format!("stacks.{name}");
         let layers = self.size(&format!("{key}.layers"), "the number of layers", &stack.layers, 1);
         if let Some(layers) = layers
@@ -189,116 +182,106 @@ impl Resolver<'_> {
             return self.keep(&format!("{key}.layers"), Err(problem));
         }
         let width = self.size(&format!("{key}.width"), "the width", &stack.width, 1);
-        let placement = self.values.choice(&stack.placement);
-        let placement = self.keep(&format!("{key}.placement"), placement);
-        let norm = self.norm(&format!("{key}.norm"), &stack.norm);
-        let attention = width.and_then(|width| self.attention(&key, stack, width));
-        let mlp_key = format!("{key}.mlp");
-        let kind = self.values.choice(&stack.mlp.kind);
-        let kind = self.keep(&format!("{mlp_key}.kind"), kind);
-        let hidden =
-            self.size(&format!("{mlp_key}.hidden"), "the mlp's width", &stack.mlp.hidden, 1);
-        let act = self.values.choice(&stack.mlp.act);
-        let act = self.keep(&format!("{mlp_key}.act"), act);
-        let bias = self.flag(&format!("{mlp_key}.bias"), &stack.mlp.bias);
-        let mlp = MlpPlan { kind: kind?, hidden: hidden?, act: act?, bias: bias? };
-        let attention = attention?;
-        let mut slots = vec!["block", "norm1", "norm2", "o", "up", "down"];
-        slots.extend(if attention.fused { &["qkv"][..] } else { &["q", "k", "v"][..] });
-        if mlp.kind == MlpKind::Gated {
-            slots.push("gate");
-        }
-        for slot in slots {
-            if !stack.names.contains_key(slot) {
-                let problem =
-                    Problem::error("key-missing", format!("tensor slot `{slot}` has no name"))
-                        .expected_found(format!("`{slot}`"), "nothing");
-                self.keep::<()>(&format!("{key}.names.{slot}"), Err(problem));
+        let (layers, width) = (layers?, width?);
+        let base = LayerKind {
+            at: Layers::Indices(Vec::new()),
+            attention: None,
+            cross: None,
+            mlp: None,
+            gated: None,
+            names: IndexMap::new(),
+        };
+        let mut kind_of: Vec<Option<usize>> = vec![None; layers];
+        let mut members = Vec::new();
+        for (index, (kind, change)) in stack.kinds.iter().enumerate() {
+            let chosen = self.layers(&format!("{key}.kinds.{kind}.at"), &change.at, layers)?;
+            for (slot, chosen) in kind_of.iter_mut().zip(chosen) {
+                if chosen && slot.is_none() {
+                    *slot = Some(index);
+                }
             }
+            members.push((kind.as_str(), change));
         }
-        Some(StackPlan {
-            layers: layers?,
-            width: width?,
-            placement: placement?,
-            norm: norm?,
-            attention,
-            mlp,
-            names: stack.names.clone(),
-            key,
-        })
+        let mut kinds = Vec::new();
+        let mut places = Vec::new();
+        for (index, (kind, change)) in members.into_iter().enumerate() {
+            // a kind without layers may lack what it reads
+            if !kind_of.contains(&Some(index)) {
+                places.push(0);
+                continue;
+            }
+            places.push(kinds.len());
+            kinds.push(self.block(&key, stack, kind, change, width, media)?);
+        }
+        let plain = kinds.len();
+        if kind_of.contains(&None) {
+            kinds.push(self.block(&key, stack, "", &base, width, media)?);
+        }
+        let kind_of = kind_of
+            .into_iter()
+            .map(|kind| kind.and_then(|kind| places.get(kind).copied()).unwrap_or(plain))
+            .collect();
+        Some(StackPlan { layers, width, kinds, kind_of, key })
     }
 
-    pub(super) fn attention(
+    fn block(
         &mut self,
         key: &str,
         stack: &Stack,
+        kind: &str,
+        change: &LayerKind,
         width: usize,
-    ) -> Option<AttentionPlan> {
-        let attention = &stack.attention;
-        let key = format!("{key}.attention");
-        let heads =
-            self.size(&format!("{key}.heads"), "the number of heads", &attention.heads, 1)?;
-        let kv_heads = match &attention.kv_heads {
-            Some(count) => {
-                self.size(&format!("{key}.kv_heads"), "the number of key heads", count, 1)?
-            }
-            None => heads,
+        media: Option<usize>,
+    ) -> Option<BlockPlan> {
+        let kind_key = if kind.is_empty() { key.to_owned() } else { format!("{key}.kinds.{kind}") };
+        let placement = self.values.choice(&stack.placement);
+        let placement = self.keep(&format!("{key}.placement"), placement);
+        let norm = self.norm(&format!("{key}.norm"), &stack.norm);
+        let changed: Attention = match &change.attention {
+            Some(change) => stack.attention.changed(change),
+            None => stack.attention.clone(),
         };
-        let head_dim = match &attention.head_dim {
-            Some(count) => self.size(&format!("{key}.head_dim"), "the size of a head", count, 1)?,
-            None if width.is_multiple_of(heads) => width / heads,
-            None => {
-                let problem = Problem::error(
-                    "head-size",
-                    format!("{heads} heads do not divide a width of {width}"),
-                );
-                return self.keep(&format!("{key}.heads"), Err(problem));
+        let changes = format!("{kind_key}.attention");
+        let attention =
+            self.attention(&format!("{key}.attention"), Some(&changes), &changed, width, media);
+        let cross = match change.cross.as_ref().or(stack.cross.as_ref()) {
+            Some(cross) => {
+                let at = if change.cross.is_some() { &kind_key } else { key };
+                Some(self.attention(&format!("{at}.cross"), None, cross, width, media)?)
             }
+            None => None,
         };
-        if heads % kv_heads != 0 {
-            let problem = Problem::error(
-                "head-groups",
-                format!("{kv_heads} key heads do not divide {heads} query heads"),
-            );
-            return self.keep(&format!("{key}.kv_heads"), Err(problem));
+        let mlp = match &change.mlp {
+            Some(mlp) => self.mlp(&format!("{kind_key}.mlp"), mlp),
+            None => self.mlp(&format!("{key}.mlp"), &stack.mlp),
+        };
+        let residual = self.optional_number(&format!("{key}.residual"), stack.residual.as_ref())?;
+        let scaled = self.flag_or(&format!("{key}.scaled"), stack.scaled.as_ref(), false)?;
+        let gated_key = if change.gated.is_some() { &kind_key } else { key };
+        let gated = change.gated.as_ref().or(stack.gated.as_ref());
+        let gated = self.flag_or(&format!("{gated_key}.gated"), gated, false)?;
+        let mut names = stack.names.clone();
+        names.extend(change.names.clone());
+        let block = BlockPlan {
+            kind: kind.to_owned(),
+            placement: placement?,
+            norm: norm?,
+            attention: attention?,
+            cross,
+            mlp: mlp?,
+            residual: residual.unwrap_or(1.0),
+            scaled,
+            gated,
+            names,
+        };
+        for slot in block.slots() {
+            if !block.names.contains_key(slot) {
+                let problem =
+                    Problem::error("key-missing", format!("tensor slot `{slot}` has no name"))
+                        .expected_found(format!("`{slot}`"), "nothing");
+                self.keep::<()>(&format!("{kind_key}.names.{slot}"), Err(problem));
+            }
         }
-        let scale = match &attention.scale {
-            Some(number) => {
-                let scale = self.values.number(number);
-                self.keep(&format!("{key}.scale"), scale)? as f32
-            }
-            None => (1.0 / (head_dim as f64).sqrt()) as f32,
-        };
-        let bias = match &attention.bias {
-            Biases::All(flag) => [self.flag(&format!("{key}.bias"), flag)?; 4],
-            Biases::Some(projections) => {
-                [Projection::Q, Projection::K, Projection::V, Projection::O]
-                    .map(|one| projections.contains(&one))
-            }
-        };
-        let mask = self.values.choice(&attention.mask);
-        let mask = self.keep(&format!("{key}.mask"), mask)?;
-        let window = match &attention.window {
-            Some(count) => match self.size(&format!("{key}.window"), "the window", count, 0)? {
-                0 => None,
-                window => Some(window),
-            },
-            None => None,
-        };
-        let rope = match &attention.rope {
-            Some(name) => Some(self.rope(name, head_dim)?),
-            None => None,
-        };
-        Some(AttentionPlan {
-            heads,
-            kv_heads,
-            head_dim,
-            scale,
-            bias,
-            fused: attention.fused,
-            rope,
-            mask,
-            window,
-        })
+        Some(block)
     }
 }

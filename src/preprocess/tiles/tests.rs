@@ -1,7 +1,6 @@
 //! Views against those of the reference's processors: `tests/scripts/view_goldens.py`.
 
 use super::*;
-use crate::layout::least_upscale::Precision;
 
 /// The pictures of `tests/scripts/view_goldens.py`.
 fn picture(width: u32, height: u32, seed: u32) -> Rgb8 {
@@ -33,7 +32,7 @@ fn hashed(views: &[Rgb8]) -> String {
 #[test]
 fn equal_the_reference() {
     let mut lines = 0;
-    for line in include_str!("../../../tests/fixtures/media/views.txt").lines() {
+    for line in include_str!("../../../tests/fixtures/media/tiles.txt").lines() {
         lines += 1;
         let mut words = line.split(' ');
         let kind = words.next().unwrap();
@@ -47,12 +46,10 @@ fn equal_the_reference() {
             assert_eq!(hashed(&[view]), words[7], "{line}");
             continue;
         }
-        let precision = if number(0) == 32 { Precision::Single } else { Precision::Double };
         let whole = [Whole::None, Whole::First, Whole::LastIfMany][number(8) as usize];
         let policy = LeastUpscale::new(
             number(1),
             number(2),
-            precision,
             number(3),
             [number(4), number(5)],
             [number(6), number(7)],
