@@ -104,7 +104,7 @@ fn the_reference_page_lists_the_whole_vocabulary() {
     }
     // the vocabulary grows, the rest stays an hour's reading
     let written = before.lines().count() + after.lines().count();
-    assert!(written <= 260, "{written} lines are written by hand");
+    assert!(written <= 300, "{written} lines are written by hand");
 }
 
 /// Keys of the language that the page does not name in code.
