@@ -267,6 +267,7 @@ fn what_is_not_run_is_named() {
         ("gemma3-4b", &["layers of several kinds", "pooling of patches"][..]),
         ("mllama-11b", &["learned rows of tiles", "attention over media states"][..]),
         ("qwen2-audio", &["an audio encoder"][..]),
+        ("instructblip", &["a query transformer", "queries that read the instruction"][..]),
         ("qwen3-vl-30b-a3b", &["a mixture of experts", "interleaved rotary sections"][..]),
     ] {
         let family = LAYOUTS.iter().find(|(known, _)| *known == layout).unwrap().1;
