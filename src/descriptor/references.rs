@@ -283,6 +283,9 @@ impl<'a> References<'a> {
             sections.join("`, `")
         )];
         let mut known = Vec::new();
+        if scope.layer {
+            expected.push("the layer's index `i`".to_owned());
+        }
         if scope.layout {
             expected.push(format!("a name of the layout (`{}`)", LAYOUT_NAMES.join("`, `")));
             known.extend(LAYOUT_NAMES);
