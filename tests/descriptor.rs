@@ -106,7 +106,7 @@ fn the_reference_page_is_current() {
 #[test]
 fn the_guide_stays_short() {
     let guide = fs::read_to_string(file("docs/families.md")).unwrap();
-    assert!(guide.lines().count() <= 280, "{} lines", guide.lines().count());
+    assert!(guide.lines().count() <= 320, "{} lines", guide.lines().count());
 }
 
 const REFERENCE_HEAD: &str = "# The language of family files, key by key

@@ -315,8 +315,8 @@ fn contradictions_give_no_number() {
         (
             "llava-hf__llava-1.5-7b-hf",
             "config.json",
-            |json| json["vision_config"]["model_type"] = "dinov2".into(),
-            &["dinov2", "not understood"],
+            |json| json["vision_config"]["model_type"] = "another_tower".into(),
+            &["another_tower", "not understood"],
         ),
         (
             "llava-hf__llava-1.5-7b-hf",

@@ -19,11 +19,15 @@ use vlm_spec::problem::{Level, Problems};
 const LAYOUTS: &[(&str, &str)] = &[
     ("aya-vision", "ayavision"),
     ("blip2", "blip2"),
+    ("deepseek-vl", "deepseekvl"),
     ("gemma3-4b", "gemma3"),
     ("glm4v", "glm4v"),
     ("granite-vision", "granitevision"),
+    ("idefics2", "idefics2"),
     ("idefics3", "idefics3"),
+    ("instructblip", "instructblip"),
     ("internvl-hf", "internvl"),
+    ("llama4-scout", "llama4"),
     ("llava-1.5", "llava"),
     ("llava-next", "llavanext"),
     ("llava-onevision", "llavaonevision"),
@@ -42,6 +46,7 @@ const LAYOUTS: &[(&str, &str)] = &[
     ("qwen3-vl-30b-a3b", "qwen3vlmoe"),
     ("smolvlm", "smolvlm"),
     ("smolvlm-256m", "idefics3"),
+    ("whisper-large-v3", "whisper"),
 ];
 
 fn fixtures() -> PathBuf {
@@ -64,7 +69,7 @@ fn numbers(layout: &str, pattern: &str, count: u64) -> Vec<u64> {
             (0..40).filter(|layer| !cross.contains(layer)).collect()
         }
         // queries read the picture in every other layer
-        "blip2" if pattern.contains("crossattention") => {
+        "blip2" | "instructblip" if pattern.contains("crossattention") => {
             (0..count).map(|layer| 2 * layer).collect()
         }
         // the steps of a sequential module are numbered with a gap where an activation stands
@@ -229,11 +234,11 @@ macro_rules! layouts {
 
 // a few at a time, so that they run side by side
 layouts! {
-    layouts_from_a_to_g: ..5,
-    layouts_from_i_to_l: 5..10,
-    layouts_from_m_to_p: 10..16,
-    layouts_from_q2: 16..21,
-    layouts_from_q3_to_s: 21..,
+    layouts_from_a_to_g: ..6,
+    layouts_from_i_to_l: 6..14,
+    layouts_from_m_to_p: 14..20,
+    layouts_from_q2: 20..25,
+    layouts_from_q3_to_w: 25..,
 }
 
 /// Every layout that is stored is of some family here, and has its configuration.
@@ -262,6 +267,7 @@ fn what_is_not_run_is_named() {
         ("gemma3-4b", &["layers of several kinds", "pooling of patches"][..]),
         ("mllama-11b", &["learned rows of tiles", "attention over media states"][..]),
         ("qwen2-audio", &["an audio encoder"][..]),
+        ("instructblip", &["a query transformer", "queries that read the instruction"][..]),
         ("qwen3-vl-30b-a3b", &["a mixture of experts", "interleaved rotary sections"][..]),
     ] {
         let family = LAYOUTS.iter().find(|(known, _)| *known == layout).unwrap().1;

@@ -36,6 +36,14 @@ struct Group {
     key: String,
 }
 
+/// A form of the weights under a root, and how well it fits.
+struct Candidate {
+    fits: (usize, usize),
+    specs: Vec<TensorSpec>,
+    root: Root,
+    graph: GraphPlan,
+}
+
 /// How well a form of the weights fits under a root: how many known tensors are stored, and how many of these have the
 /// shape that they should have.
 fn fit(specs: &[TensorSpec], root: &Root, listing: &Listing) -> (usize, usize) {
@@ -59,18 +67,18 @@ pub fn match_tensors(
     graphs: Vec<GraphPlan>,
     listing: &Listing,
 ) -> Option<TensorMatch> {
-    let mut best: Option<((usize, usize), Vec<TensorSpec>, Root, GraphPlan)> = None;
+    let mut best: Option<Candidate> = None;
     for graph in graphs {
         let specs = tensors(&graph);
         for root in graph.roots.clone() {
             let fits = fit(&specs, &root, listing);
             // the first of equals stays
-            if best.as_ref().is_none_or(|(best, ..)| fits > *best) {
-                best = Some((fits, specs.clone(), root, graph.clone()));
+            if best.as_ref().is_none_or(|best| fits > best.fits) {
+                best = Some(Candidate { fits, specs: specs.clone(), root, graph: graph.clone() });
             }
         }
     }
-    let ((present, _), specs, root, graph) = best?;
+    let Candidate { fits: (present, _), specs, root, graph } = best?;
     let place = |key: &str| descriptor.layout_place(graph.layout, key);
     let mut problems = Problems::default();
     if present == 0 {

@@ -74,6 +74,9 @@ pub struct Header {
     /// with the most paths wins.
     #[serde(rename = "match")]
     pub matches: Vec<IndexMap<String, OneOrMany>>,
+    /// Why no floor and no count is given, where that is so: what of the family is not described. Its tensors are checked
+    /// all the same.
+    pub no_budget: Option<String>,
 }
 
 /// A token by its text, and where config files state its id.

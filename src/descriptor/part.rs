@@ -10,7 +10,8 @@ use super::validate;
 use crate::problem::{Problem, Problems};
 
 /// The tables at which a part may be mounted, and the part's own table that goes there.
-pub(super) const MOUNTS: [(&str, &str); 2] = [("image.tower", "tower"), ("decoder", "decoder")];
+pub(super) const MOUNTS: [(&str, &str); 3] =
+    [("image.tower", "tower"), ("audio.tower", "tower"), ("decoder", "decoder")];
 
 /// What `use` takes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -285,6 +285,9 @@ impl<'a> References<'a> {
             sections.join("`, `")
         )];
         let mut known = Vec::new();
+        if scope.layer {
+            expected.push("the layer's index `i`".to_owned());
+        }
         if scope.layout {
             expected.push(format!("a name of the layout (`{}`)", layout.join("`, `")));
             known.extend(&layout);

@@ -140,6 +140,11 @@ impl MediaPlan {
             Modality::Image => family.image.as_ref()?.tables(),
             Modality::Audio => family.audio.as_ref()?.tables(),
         };
+        if let Some(reason) = &family.family.no_budget {
+            let problem =
+                Problem::error("no-budget", format!("this family has no budget: {reason}"));
+            return Some(Err(problem.at(descriptor.place("family.no_budget")).into()));
+        }
         let mut collector = Collector { descriptor, problems: Problems::default() };
         let plan = Self::collect(&mut collector, modality, tables, values);
         let mut problems = collector.problems;

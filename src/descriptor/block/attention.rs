@@ -186,21 +186,22 @@ pub struct AttentionChange {
 
 impl Attention {
     /// The same with a kind's changes.
+    #[must_use]
     pub fn changed(&self, change: &AttentionChange) -> Self {
-        fn or<T: Clone>(new: &Option<T>, old: &Option<T>) -> Option<T> {
-            new.clone().or_else(|| old.clone())
+        fn or<T: Clone>(new: Option<&T>, old: Option<&T>) -> Option<T> {
+            new.or(old).cloned()
         }
         Self {
             heads: change.heads.clone().unwrap_or_else(|| self.heads.clone()),
-            kv_heads: or(&change.kv_heads, &self.kv_heads),
-            head_dim: or(&change.head_dim, &self.head_dim),
+            kv_heads: or(change.kv_heads.as_ref(), self.kv_heads.as_ref()),
+            head_dim: or(change.head_dim.as_ref(), self.head_dim.as_ref()),
             bias: change.bias.clone().unwrap_or_else(|| self.bias.clone()),
-            rope: or(&change.rope, &self.rope),
+            rope: or(change.rope.as_ref(), self.rope.as_ref()),
             mask: change.mask.clone().unwrap_or_else(|| self.mask.clone()),
-            window: or(&change.window, &self.window),
-            scale: or(&change.scale, &self.scale),
-            over: or(&change.over, &self.over),
-            qk_norm: or(&change.qk_norm, &self.qk_norm),
+            window: or(change.window.as_ref(), self.window.as_ref()),
+            scale: or(change.scale.as_ref(), self.scale.as_ref()),
+            over: or(change.over.as_ref(), self.over.as_ref()),
+            qk_norm: or(change.qk_norm.as_ref(), self.qk_norm.as_ref()),
             fused: self.fused,
             v_norm: self.v_norm.clone(),
             softcap: self.softcap.clone(),

@@ -241,6 +241,7 @@ pub enum ConnectorOp {
 
 impl ConnectorOp {
     /// The same with `number` in place of `{k}` in every tensor name.
+    #[must_use]
     pub fn numbered(&self, number: &str) -> Self {
         let fill = |text: &mut String| *text = text.replace("{k}", number);
         let mut op = self.clone();

@@ -52,9 +52,11 @@ pub struct HeadNormPlan {
 }
 
 impl Resolver<'_> {
-    fn head_norm(&mut self, key: &str, norm: &HeadNorm) -> Option<Option<HeadNormPlan>> {
+    /// `None` where it is left out, or where it is wrong and a problem is kept.
+    fn head_norm(&mut self, key: &str, norm: Option<&HeadNorm>) -> Option<HeadNormPlan> {
+        let norm = norm?;
         if !self.flag_or(&format!("{key}.when"), norm.when.as_ref(), true)? {
-            return Some(None);
+            return None;
         }
         let kind = self.values.choice(&norm.kind);
         let kind = self.keep(&format!("{key}.kind"), kind)?;
@@ -67,7 +69,7 @@ impl Resolver<'_> {
             self.flag_or(&format!("{key}.after_rope"), norm.after_rope.as_ref(), false)?;
         let bias = kind == NormKind::Layer && weight != NormWeight::None;
         let norm = NormPlan { kind, eps, weight, bias, name: String::new() };
-        Some(Some(HeadNormPlan { norm, over, after_rope }))
+        Some(HeadNormPlan { norm, over, after_rope })
     }
 
     /// `key` is where the table stands, `change` where a kind's changes stand.
@@ -116,7 +118,7 @@ impl Resolver<'_> {
             }
             None => (1.0 / (head_dim as f64).sqrt()) as f32,
         };
-        let softcap = self.optional_number(&at("softcap"), attention.softcap.as_ref())?;
+        let softcap = self.optional_number(&at("softcap"), attention.softcap.as_ref());
         let softcap = softcap.filter(|cap| *cap != 0.0);
         let some = |projections: &[Projection]| {
             [Projection::Q, Projection::K, Projection::V, Projection::O]
@@ -161,14 +163,8 @@ impl Resolver<'_> {
                 return self.keep(&at("over"), Err(problem));
             }
         };
-        let qk_norm = match &attention.qk_norm {
-            Some(norm) => self.head_norm(&at("qk_norm"), norm)?,
-            None => None,
-        };
-        let v_norm = match &attention.v_norm {
-            Some(norm) => self.head_norm(&at("v_norm"), norm)?,
-            None => None,
-        };
+        let qk_norm = self.head_norm(&at("qk_norm"), attention.qk_norm.as_ref());
+        let v_norm = self.head_norm(&at("v_norm"), attention.v_norm.as_ref());
         Some(AttentionPlan {
             heads,
             kv_heads,

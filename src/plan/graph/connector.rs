@@ -88,7 +88,7 @@ pub enum OpPlan {
         /// Patches per side.
         side: usize,
         /// The attention; keys are as wide as the rows before.
-        attention: AttentionPlan,
+        attention: Box<AttentionPlan>,
         /// Elements per row after.
         out: usize,
         /// Names of query, key, value and output.
@@ -138,20 +138,22 @@ impl Resolver<'_> {
     ) -> Option<(Vec<OpPlan>, usize)> {
         let mut planned = Vec::new();
         for (index, op) in ops.iter().enumerate() {
-            if let Some(op) = self.op(&format!("{key}.{index}"), op, &mut width)? {
-                planned.push(op);
+            let known = self.problems.len();
+            planned.extend(self.op(&format!("{key}.{index}"), op, &mut width));
+            if self.problems.len() > known {
+                return None;
             }
         }
         Some((planned, width))
     }
 
-    /// `None` inside: the step is not there.
-    fn op(&mut self, key: &str, op: &ConnectorOp, width: &mut usize) -> Option<Option<OpPlan>> {
+    /// `None` where the step is not there, or where it is wrong and a problem is kept.
+    fn op(&mut self, key: &str, op: &ConnectorOp, width: &mut usize) -> Option<OpPlan> {
         let input = *width;
-        Some(Some(match op {
+        Some(match op {
             ConnectorOp::Linear { out, bias, name, parameter, order, when } => {
                 if !self.flag_or(&format!("{key}.when"), when.as_ref(), true)? {
-                    return Some(None);
+                    return None;
                 }
                 let out = self.size(&format!("{key}.out"), "the output width", out, 1)?;
                 let bias = self.flag(&format!("{key}.bias"), bias)?;
@@ -175,7 +177,7 @@ impl Resolver<'_> {
             }
             ConnectorOp::Norm { kind, eps, name, bias, weight, when } => {
                 if !self.flag_or(&format!("{key}.when"), when.as_ref(), true)? {
-                    return Some(None);
+                    return None;
                 }
                 let kind = self.values.choice(kind);
                 let kind = self.keep(&format!("{key}.kind"), kind)?;
@@ -245,7 +247,7 @@ impl Resolver<'_> {
                 let act = self.values.choice(act);
                 let act = self.keep(&format!("{key}.act"), act)?;
                 let bias = self.flag(&format!("{key}.bias"), bias)?;
-                let fused = self.fused(key, fused.as_ref())?;
+                let fused = self.fused(key, fused.as_ref());
                 *width = out;
                 let mlp = MlpPlan { kind, hidden, act, bias, fused, experts: None };
                 if mlp.slots().contains(&"gate") && names.gate.is_none() {
@@ -288,17 +290,17 @@ impl Resolver<'_> {
                     qk_norm: None,
                     v_norm: None,
                 };
-                OpPlan::Attend { side, attention, out, names: [q, k, v, o] }
+                OpPlan::Attend { side, attention: Box::new(attention), out, names: [q, k, v, o] }
             }
             ConnectorOp::Query { count, parameter, ones, enter, stack } => {
                 let count =
                     self.size(&format!("{key}.count"), "the number of queries", count, 1)?;
-                let enter = self.optional_norm(&format!("{key}.enter"), enter.as_ref())?;
+                let enter = self.optional_norm(&format!("{key}.enter"), enter.as_ref());
                 let stack = self.stack(stack, Some(input))?;
                 *width = stack.width;
                 let (parameter, ones) = (parameter.clone(), *ones as usize);
                 OpPlan::Query { count, parameter, ones, enter, stack }
             }
-        }))
+        })
     }
 }

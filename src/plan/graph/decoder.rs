@@ -119,15 +119,15 @@ impl Resolver<'_> {
             embed_name: name?,
             embed_more: more,
             project,
-            embed_scale: scale?.unwrap_or(1.0),
+            embed_scale: scale.unwrap_or(1.0),
             scale_media: scale_media?,
             position,
             stack,
             leave: leave?,
             head_rows: head_rows?,
             tied: tied?,
-            logit_scale: times?.unwrap_or(1.0) / over?.unwrap_or(1.0),
-            softcap: softcap?.filter(|cap| *cap != 0.0),
+            logit_scale: times.unwrap_or(1.0) / over.unwrap_or(1.0),
+            softcap: softcap.filter(|cap| *cap != 0.0),
         })
     }
 }

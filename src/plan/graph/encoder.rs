@@ -168,7 +168,7 @@ impl Resolver<'_> {
             block: block?,
             bias: bias?,
             name: patch.name.clone(),
-            norm: norm?,
+            norm,
         })
     }
 
@@ -403,10 +403,10 @@ impl Resolver<'_> {
             class: class?,
             position: position?,
             tiles: tiles?,
-            enter: enter?,
+            enter,
             stack,
             average: average?,
-            leave: leave?,
+            leave,
             then: then?,
             taps,
             concat: concat?,

@@ -21,23 +21,20 @@ pub struct InventoryPlan {
 }
 
 impl Resolver<'_> {
-    pub(super) fn inventory(&mut self) -> Option<Vec<InventoryPlan>> {
+    pub(super) fn inventory(&mut self) -> Vec<InventoryPlan> {
         let inventory = &self.family.tensors.inventory;
-        let plans: Vec<_> = inventory
-            .iter()
-            .enumerate()
-            .map(|(index, module)| self.module(&format!("tensors.inventory.{index}"), module))
-            .collect();
-        plans
-            .into_iter()
-            .collect::<Option<Vec<_>>>()
-            .map(|plans| plans.into_iter().flatten().collect())
+        let modules = inventory.iter().enumerate();
+        modules
+            .filter_map(|(index, module)| {
+                self.module(&format!("tensors.inventory.{index}"), module)
+            })
+            .collect()
     }
 
-    /// `None` inside: the module is not there.
-    fn module(&mut self, key: &str, module: &Inventory) -> Option<Option<InventoryPlan>> {
+    /// `None` where the module is not there, or where it is wrong and a problem is kept.
+    fn module(&mut self, key: &str, module: &Inventory) -> Option<InventoryPlan> {
         if !self.flag_or(&format!("{key}.when"), module.when.as_ref(), true)? {
-            return Some(None);
+            return None;
         }
         let optional = self.flag_or(&format!("{key}.optional"), module.optional.as_ref(), false)?;
         let mut letters: Vec<(String, Vec<i64>)> = Vec::new();
@@ -87,11 +84,11 @@ impl Resolver<'_> {
             }
             tensors.extend(names.into_iter().map(|name| (name, shape.clone(), key.clone())));
         }
-        Some(Some(InventoryPlan {
+        Some(InventoryPlan {
             what: module.what.clone(),
             below: module.below.clone(),
             optional,
             tensors,
-        }))
+        })
     }
 }

@@ -44,15 +44,12 @@ pub struct ExpertsPlan {
 }
 
 impl Resolver<'_> {
-    pub(super) fn fused(
-        &mut self,
-        key: &str,
-        fused: Option<&Vec<Half>>,
-    ) -> Option<Option<[Half; 2]>> {
-        match fused.map(Vec::as_slice) {
-            None | Some([]) => Some(None),
-            Some([first, second]) if first != second => Some(Some([*first, *second])),
-            Some(other) => {
+    /// `None` where there are two tensors, or where the order is wrong and a problem is kept.
+    pub(super) fn fused(&mut self, key: &str, fused: Option<&Vec<Half>>) -> Option<[Half; 2]> {
+        match fused?.as_slice() {
+            [] => None,
+            [first, second] if first != second => Some([*first, *second]),
+            other => {
                 let problem =
                     Problem::error("value-form", "`fused` is not an order of both halves")
                         .expected_found(
@@ -71,7 +68,7 @@ impl Resolver<'_> {
         let act = self.values.choice(&mlp.act);
         let act = self.keep(&format!("{key}.act"), act);
         let bias = self.flag(&format!("{key}.bias"), &mlp.bias);
-        let fused = self.fused(key, mlp.fused.as_ref())?;
+        let fused = self.fused(key, mlp.fused.as_ref());
         let experts = match &mlp.experts {
             None => None,
             Some(experts) => {
@@ -91,8 +88,7 @@ impl Resolver<'_> {
                     experts.renormalise.as_ref(),
                     false,
                 )?;
-                let scale =
-                    self.optional_number(&format!("{key}.scale"), experts.scale.as_ref())?;
+                let scale = self.optional_number(&format!("{key}.scale"), experts.scale.as_ref());
                 let order =
                     self.choice_or(&format!("{key}.order"), experts.order.as_ref(), Stored::OutIn)?;
                 let shared = match &experts.shared {

@@ -132,21 +132,17 @@ impl GraphPlan {
             Positions::Sequential { start } => PositionRule::Sequential { start: *start },
             Positions::Mrope { advance } => PositionRule::Mrope { advance: advance.clone() },
         };
-        match (image, audio, decoder, inventory) {
-            (Some(image), Some(audio), Some(decoder), Some(inventory))
-                if resolver.problems.is_empty() =>
-            {
-                Ok(Self {
-                    image,
-                    audio,
-                    decoder,
-                    positions,
-                    inventory,
-                    roots: family.tensors.roots.clone(),
-                    ignore: family.tensors.ignore.clone(),
-                    layout,
-                })
-            }
+        match (image, audio, decoder) {
+            (Some(image), Some(audio), Some(decoder)) if resolver.problems.is_empty() => Ok(Self {
+                image,
+                audio,
+                decoder,
+                positions,
+                inventory,
+                roots: family.tensors.roots.clone(),
+                ignore: family.tensors.ignore.clone(),
+                layout,
+            }),
             _ => Err(resolver.problems),
         }
     }
@@ -230,21 +226,15 @@ impl Resolver<'_> {
         }
     }
 
-    fn optional_number(&mut self, key: &str, number: Option<&Number>) -> Option<Option<f32>> {
-        match number {
-            Some(number) => {
-                let number = self.values.number(number);
-                self.keep(key, number).map(|number| Some(number as f32))
-            }
-            None => Some(None),
-        }
+    /// `None` where it is left out, or where it is wrong and a problem is kept.
+    fn optional_number(&mut self, key: &str, number: Option<&Number>) -> Option<f32> {
+        let number = self.values.number(number?);
+        self.keep(key, number).map(|number| number as f32)
     }
 
-    fn optional_norm(&mut self, key: &str, norm: Option<&Norm>) -> Option<Option<NormPlan>> {
-        match norm {
-            Some(norm) => self.norm(key, norm).map(Some),
-            None => Some(None),
-        }
+    /// `None` where it is left out, or where it is wrong and a problem is kept.
+    fn optional_norm(&mut self, key: &str, norm: Option<&Norm>) -> Option<NormPlan> {
+        self.norm(key, norm?)
     }
 
     /// A tensor's full name below its component: `name` with `.weight` behind it, or `parameter` as it is.

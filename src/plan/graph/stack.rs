@@ -255,7 +255,7 @@ impl Resolver<'_> {
             Some(mlp) => self.mlp(&format!("{kind_key}.mlp"), mlp),
             None => self.mlp(&format!("{key}.mlp"), &stack.mlp),
         };
-        let residual = self.optional_number(&format!("{key}.residual"), stack.residual.as_ref())?;
+        let residual = self.optional_number(&format!("{key}.residual"), stack.residual.as_ref());
         let scaled = self.flag_or(&format!("{key}.scaled"), stack.scaled.as_ref(), false)?;
         let gated_key = if change.gated.is_some() { &kind_key } else { key };
         let gated = change.gated.as_ref().or(stack.gated.as_ref());
