@@ -14,6 +14,9 @@ pub enum Source {
     /// The image processor's settings: `image_processor` of processor_config.json where it has one (files saved by
     /// transformers 5), else preprocessor_config.json (`ImageProcessingMixin.get_image_processor_dict`).
     Preprocessor,
+    /// The feature extractor's settings: `feature_extractor` (or `audio_processor`) of processor_config.json where it has
+    /// one, else preprocessor_config.json (`FeatureExtractionMixin.get_feature_extractor_dict`).
+    Extractor,
     /// processor_config.json.
     Processor,
     /// generation_config.json.
@@ -24,9 +27,10 @@ pub enum Source {
 
 impl Source {
     /// All sources by the prefix that names them in family files.
-    pub const NAMES: [(&'static str, Self); 5] = [
+    pub const NAMES: [(&'static str, Self); 6] = [
         ("config", Self::Config),
         ("preprocessor", Self::Preprocessor),
+        ("extractor", Self::Extractor),
         ("processor", Self::Processor),
         ("generation", Self::Generation),
         ("tokenizer", Self::Tokenizer),
@@ -39,6 +43,7 @@ impl Source {
             Self::Processor => 2,
             Self::Generation => 3,
             Self::Tokenizer => 4,
+            Self::Extractor => 5,
         }
     }
 }
@@ -100,7 +105,7 @@ impl ConfigFile {
 #[derive(Debug)]
 pub struct Files {
     folder: PathBuf,
-    sources: [OnceLock<ConfigFile>; 5],
+    sources: [OnceLock<ConfigFile>; 6],
 }
 
 impl Files {
@@ -121,21 +126,31 @@ impl Files {
             Source::Processor => self.read("processor_config.json"),
             Source::Generation => self.read("generation_config.json"),
             Source::Tokenizer => self.read("tokenizer_config.json"),
-            Source::Preprocessor => {
-                let processor = self.source(Source::Processor);
-                match (&processor.state, processor.get("image_processor")) {
-                    (_, Some(nested @ Value::Object(_))) => ConfigFile {
-                        name: processor.name.clone(),
-                        prefix: "image_processor.",
-                        state: FileState::Object(nested.clone()),
-                    },
-                    // a broken file might hold the settings that would win
-                    (FileState::Broken(_), _) => processor.clone(),
-                    _ => self.read("preprocessor_config.json"),
-                }
-            }
+            Source::Preprocessor => self.settings(&[("image_processor", "image_processor.")]),
+            Source::Extractor => self.settings(&[
+                ("feature_extractor", "feature_extractor."),
+                ("audio_processor", "audio_processor."),
+            ]),
         };
         self.sources[source.index()].get_or_init(read)
+    }
+
+    /// Settings under the first of `keys` (each with its prefix) that processor_config.json has, else those of
+    /// preprocessor_config.json; never keys of both. A key that holds `null` hides the keys after it.
+    fn settings(&self, keys: &[(&str, &'static str)]) -> ConfigFile {
+        let processor = self.source(Source::Processor);
+        let stated = keys.iter().find(|(key, _)| processor.raw(key).is_some());
+        let nested = stated.and_then(|(key, prefix)| Some((processor.get(key)?, *prefix)));
+        match (&processor.state, nested) {
+            (_, Some((nested @ Value::Object(_), prefix))) => ConfigFile {
+                name: processor.name.clone(),
+                prefix,
+                state: FileState::Object(nested.clone()),
+            },
+            // a broken file might hold the settings that would win
+            (FileState::Broken(_), _) => processor.clone(),
+            _ => self.read("preprocessor_config.json"),
+        }
     }
 
     fn read(&self, name: &str) -> ConfigFile {
@@ -150,5 +165,54 @@ impl Files {
             Err(error) => FileState::Broken(error.to_string()),
         };
         ConfigFile { name: name.to_owned(), prefix: "", state }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The label of `rate` in the extractor's settings, as the reference would read it.
+    fn rate(name: &str, files: &[(&str, &str)]) -> Option<(String, i64)> {
+        let folder = std::env::temp_dir().join(format!("files_{}_{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        for (file, text) in files {
+            fs::write(folder.join(file), text).unwrap();
+        }
+        let read = Files::new(&folder);
+        let source = read.source(Source::Extractor);
+        let found =
+            source.get("rate").and_then(Value::as_i64).map(|rate| (source.label("rate"), rate));
+        fs::remove_dir_all(&folder).unwrap();
+        found
+    }
+
+    #[test]
+    fn extractor_settings() {
+        let (processor, preprocessor) = ("processor_config.json", "preprocessor_config.json");
+        let own = (preprocessor, r#"{"rate": 1}"#);
+        let stated = |label: &str, rate| Some((label.to_owned(), rate));
+        let of_file = || stated("preprocessor_config.json: rate", 1);
+        assert_eq!(rate("a", &[own]), of_file());
+        assert_eq!(
+            rate("b", &[own, (processor, r#"{"image_processor": {"rate": 2}}"#)]),
+            of_file()
+        );
+        let nested =
+            (processor, r#"{"feature_extractor": {"rate": 3}, "audio_processor": {"rate": 4}}"#);
+        assert_eq!(
+            rate("c", &[own, nested]),
+            stated("processor_config.json: feature_extractor.rate", 3)
+        );
+        let renamed = (processor, r#"{"audio_processor": {"rate": 4}}"#);
+        assert_eq!(
+            rate("d", &[own, renamed]),
+            stated("processor_config.json: audio_processor.rate", 4)
+        );
+        assert_eq!(rate("e", &[own, (processor, r#"{"feature_extractor": {}}"#)]), None);
+        let null = (processor, r#"{"feature_extractor": null, "audio_processor": {"rate": 4}}"#);
+        assert_eq!(rate("f", &[own, null]), of_file());
+        assert_eq!(rate("g", &[own, (processor, "{")]), None);
+        assert_eq!(rate("h", &[]), None);
     }
 }
