@@ -58,8 +58,8 @@ pub struct PositionTable {
 
 /// Learned rows of tiles, chosen by the arrangement of tiles. All are multiplied by the tanh of a learned number.
 ///
-/// Tensors below `table`: `gate` [1], `tile_embedding.weight` `[arrangements + 1, tiles · rows · width]`, beside the position
-/// table, which is multiplied by 1 − tanh(gate). Below `before` and `after`: `gate` [1] and `embedding.weight`
+/// Tensors below `table`: `gate` `[1]`, `tile_embedding.weight` `[arrangements + 1, tiles · rows · width]`, beside the position
+/// table, which is multiplied by 1 − tanh(gate). Below `before` and `after`: `gate` `[1]` and `embedding.weight`
 /// `[arrangements + 1, tiles · width]`, added to every row of a tile before the class row, and between the two stacks.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
