@@ -3,9 +3,10 @@
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::tokenizer::{Sentinels, Tokenizer, TokenizerFiles};
 use crate::descriptor::Descriptor;
+use crate::floor::missing_numbers;
 use crate::plan::graph::GraphPlan;
 use crate::plan::{MediaPlan, Modality, Plan};
-use crate::problem::{Level, Problem, Problems};
+use crate::problem::{Level, Place, Problem, Problems};
 use crate::prompt::template::ChatTemplate;
 use crate::prompt::user_text::render_marked;
 use crate::prompt::{Content, Message};
@@ -43,6 +44,12 @@ pub(super) fn check(
     for (name, token) in &plan.descriptor.family.tokens {
         let key = format!("tokens.{name}");
         let place = || plan.descriptor.place(&key);
+        if token.text.contains('{') {
+            if has_tokenizer {
+                numbered(plan, name, &files, &place(), findings);
+            }
+            continue;
+        }
         let configured = plan.values.get(&key).ok();
         let stated = configured.and_then(|resolved| resolved.value.as_i64());
         let stored = if has_tokenizer { files.token_id(&token.text) } else { None };
@@ -104,6 +111,38 @@ pub(super) fn check(
         if let Some(Ok(media)) = plan.media(modality) {
             template(&plan.descriptor, media, checkpoint, &files, findings);
         }
+    }
+}
+
+/// Every number that the strips of a family give a token must be one in the tokenizer. The largest strip is asked.
+fn numbered(
+    plan: &Plan,
+    name: &str,
+    files: &TokenizerFiles,
+    place: &Place,
+    findings: &mut Problems,
+) {
+    let mut missing = Vec::new();
+    for modality in Modality::ALL {
+        let Some(Ok(media)) = plan.media(modality) else { continue };
+        let largest = media.largest_expansion(|_| 1).ok().flatten();
+        let layout = largest.and_then(|largest| media.shape.policy.layout(largest.witness).ok());
+        if let Some(layout) = layout {
+            missing.extend(missing_numbers(plan, media, &media.shape, &layout, files, Some(name)));
+        }
+    }
+    if let Some(first) = missing.first() {
+        findings.push(
+            Problem::error(
+                "token-missing",
+                format!(
+                    "the tokenizer has no added token `{first}`, and {} more",
+                    missing.len() - 1
+                ),
+            )
+            .level(Level::Warning)
+            .at(place.clone()),
+        );
     }
 }
 

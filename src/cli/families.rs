@@ -17,7 +17,7 @@ pub(super) fn run(command: &FamiliesCommand) -> Result<Status> {
         let raw = RawDescriptor::load(name)?;
         let header = raw.header()?;
         let descriptor = raw.describe(&raw.first_parts())?;
-        let modalities: Vec<&str> = descriptor.family.image.iter().map(|_| "image").collect();
+        let modalities: Vec<&str> = descriptor.family.media().map(|(name, _)| name).collect();
         let types = model_types(&header);
         rows.push(vec![
             name.to_owned(),

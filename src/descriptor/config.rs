@@ -10,12 +10,13 @@ use serde_json::Value;
 use super::slot::OneOrMany;
 
 /// The files that a path may name before a `:`.
-pub const SOURCES: [&str; 5] = ["config", "preprocessor", "processor", "generation", "tokenizer"];
+pub const SOURCES: [&str; 6] =
+    ["config", "preprocessor", "extractor", "processor", "generation", "tokenizer"];
 
 /// A section: names for values of one part of the config files.
 ///
 /// A path is `KEY.KEY…`, read from the section's roots, or `SOURCE:KEY.KEY…` with a source of [`SOURCES`]: `config`,
-/// `preprocessor`, `processor`, `generation`, `tokenizer`. `null` is absent, unless the lookup says
+/// `preprocessor` (of pictures), `extractor` (of sound), `processor`, `generation`, `tokenizer`. `null` is absent, unless the lookup says
 /// what it means.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Section {

@@ -100,10 +100,11 @@ impl Expression {
         }
     }
 
-    /// Evaluates to a truth value.
+    /// Evaluates to a truth value; a name that stands alone is true if its integer is not 0.
     pub fn truth(&self, bindings: &BTreeMap<String, Bound>) -> Result<bool, ExpressionError> {
         match self.value(bindings)? {
             Value::Boolean(flag) => Ok(flag),
+            Value::Int(number) if self.kind() == Kind::Name => Ok(number != 0),
             other => {
                 Err(self
                     .failure(&format!("gives {}, not a truth value", kind_of(&other)), bindings))

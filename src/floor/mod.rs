@@ -3,12 +3,14 @@
 mod guard;
 
 pub use self::guard::{CapacityTooSmall, ensure_image_context_capacity, image_context_floor};
+use crate::checkpoint::tokenizer::TokenizerFiles;
 use crate::descriptor::expression::ExpressionError;
+use crate::descriptor::strip::{Slot, StripLength};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Layout, Maximum, MediaSize};
-use crate::plan::{Framing, Input, MediaPlan, Modality, Plan};
+use crate::plan::{Framing, Input, MediaPlan, Modality, Plan, Shape};
 use crate::problem::{Problem, Problems};
-use crate::prompt::{framing, literal_tokens};
+use crate::prompt::{framing, literal_tokens, with_indices};
 
 /// The largest expansion of one item over all admissible inputs, plus framing.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,22 +68,67 @@ impl Count {
     }
 }
 
+/// The token length of one literal.
+struct Literal {
+    name: String,
+    tokens: u64,
+    exact: bool,
+}
+
 /// The token lengths of a plan's literals.
-fn literals(plan: &Plan, media: &MediaPlan) -> (impl Fn(&str) -> u64, bool) {
-    let used = media.strip_literals();
-    let lengths: Vec<(String, u64, bool)> = used
-        .into_iter()
-        .map(|name| {
+struct Literals(Vec<Literal>);
+
+impl Literals {
+    fn of(plan: &Plan, media: &MediaPlan) -> Self {
+        let measured = media.strip_literals().into_iter().map(|name| {
             let text = media.literals.get(&name).map_or("", String::as_str);
             let (tokens, exact) = literal_tokens(&plan.folder, text);
-            (name, tokens, exact)
-        })
-        .collect();
-    let exact = lengths.iter().all(|(.., exact)| *exact);
-    let length = move |wanted: &str| {
-        lengths.iter().find(|(name, ..)| name == wanted).map_or(0, |(_, tokens, _)| *tokens)
+            Literal { name, tokens, exact }
+        });
+        Self(measured.collect())
+    }
+
+    fn tokens(&self, name: &str) -> u64 {
+        self.0.iter().find(|literal| literal.name == name).map_or(0, |literal| literal.tokens)
+    }
+
+    /// Whether the lengths of all literals that occur in a strip are exact.
+    fn exact_in(&self, strip: &StripLength) -> bool {
+        let occurs = |name: &str| strip.literals.get(name).is_some_and(|count| *count > 0);
+        self.0.iter().all(|literal| literal.exact || !occurs(&literal.name))
+    }
+}
+
+/// The numbered tokens of one strip that are no entries of the tokenizer's list: of the token `name`, or of all.
+pub fn missing_numbers(
+    plan: &Plan,
+    media: &MediaPlan,
+    shape: &Shape,
+    layout: &Layout,
+    files: &TokenizerFiles,
+    name: Option<&str>,
+) -> Vec<String> {
+    let tokens = &plan.descriptor.family.tokens;
+    let numbered = |token: &String| {
+        name.is_none_or(|name| name == token)
+            && tokens.get(token).is_some_and(|token| token.text.contains('{'))
     };
-    (length, exact)
+    let mut missing = Vec::new();
+    if !shape.strip.tokens().iter().any(numbered) {
+        return missing;
+    }
+    for slot in media.expand(shape, layout).unwrap_or_default() {
+        if let Slot::Token(token, indices) = slot
+            && numbered(&token)
+        {
+            let text = tokens.get(&token).map_or("", |token| &token.text);
+            let text = with_indices(text, &indices);
+            if files.token_id(&text).is_none() && !missing.contains(&text) {
+                missing.push(text);
+            }
+        }
+    }
+    missing
 }
 
 fn no_number(problems: Problems) -> Error {
@@ -111,6 +158,21 @@ impl Plan {
         }
     }
 
+    /// Numbered tokens count one each, so a tokenizer must have them.
+    fn numbers(&self, media: &MediaPlan, shape: &Shape, layout: &Layout) -> Result<()> {
+        let files = TokenizerFiles::read(&self.folder)?;
+        if !files.lists_tokens() {
+            return Ok(());
+        }
+        match missing_numbers(self, media, shape, layout, &files, None).first() {
+            Some(first) => Err(Error::new(
+                ErrorKind::NoNumber,
+                format!("the tokenizer has no token `{first}`, which a picture can need"),
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// The modalities that the family takes.
     pub fn modalities(&self) -> Vec<Modality> {
         Modality::ALL.into_iter().filter(|modality| self.media(*modality).is_some()).collect()
@@ -132,7 +194,8 @@ impl Plan {
     /// [`ErrorKind::NoNumber`] with the reason if a value that it depends on is missing, contradictory or not understood.
     pub fn floor(&self, modality: Modality) -> Result<Floor> {
         let media = self.budget(modality)?;
-        let (literal, literals_exact) = literals(self, media);
+        let literals = Literals::of(self, media);
+        let literal = |name: &str| literals.tokens(name);
         let key = format!("floor.{}", modality.name());
         let failed = |error: ExpressionError| {
             no_number(
@@ -185,6 +248,13 @@ impl Plan {
         let tokens = number(&expansion);
         let framing = self.framing(media);
         let floor = tokens.checked_add(framing.tokens).ok_or_else(refused)?;
+        let shape = media.shape(if expansion == alone { 1 } else { 2 });
+        let layout = shape.policy.layout(expansion.witness).ok();
+        if let Some(layout) = &layout {
+            self.numbers(media, shape, layout)?;
+        }
+        let strip = layout.and_then(|layout| media.strip_length(shape, &layout).ok());
+        let literals_exact = strip.is_some_and(|strip| literals.exact_in(&strip));
         let exact = expansion.exact
             && embeds.exact
             && literals_exact
@@ -225,10 +295,12 @@ impl Plan {
             MediaSize::Samples(_) => (Modality::Audio, "clip"),
         };
         let media = self.budget(modality)?;
-        let (literal, _) = literals(self, media);
+        let literals = Literals::of(self, media);
+        let literal = |name: &str| literals.tokens(name);
         let cost = media.cost(size, items, literal).map_err(|message| {
             Error::new(ErrorKind::Media, format!("a {what} of {size} is refused: {message}"))
         })?;
+        self.numbers(media, media.shape(items), &cost.layout)?;
         let framing = self.framing(media);
         Ok(Count {
             embeds: cost.embeds,

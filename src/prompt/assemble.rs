@@ -351,7 +351,7 @@ impl PromptMaker {
 }
 
 /// A text with the numbers of the repetitions around it.
-fn with_indices(text: &str, indices: &Indices) -> String {
+pub fn with_indices(text: &str, indices: &Indices) -> String {
     let mut text = text.to_owned();
     for (name, number) in indices {
         text = text.replace(&format!("{{{name}}}"), &number.to_string());

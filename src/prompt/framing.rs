@@ -39,7 +39,7 @@ pub fn literal_tokens(folder: &Path, text: &str) -> (u64, bool) {
 pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Framing {
     let frame = &media.frame;
     let named = (frame.before.len() + frame.after.len()) as u64;
-    if frame.literals.is_empty() {
+    if frame.literals.is_empty() && frame.seam == 0 {
         return Framing { tokens: named, exact: true };
     }
     if let Some(tokens) = measured(descriptor, media.modality, folder) {

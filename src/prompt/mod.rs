@@ -8,7 +8,7 @@ mod positions;
 pub mod template;
 pub mod user_text;
 
-pub use self::assemble::{Item, Prompt, PromptMaker, Request, Span};
+pub use self::assemble::{Item, Prompt, PromptMaker, Request, Span, with_indices};
 pub use self::framing::{framing, literal_tokens};
 pub use self::message::{Content, Conversation, Message};
 pub use self::place::place_media;

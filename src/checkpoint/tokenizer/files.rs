@@ -111,6 +111,11 @@ impl TokenizerFiles {
         self.stored().iter().find(|token| token.content == text).map(|token| token.id)
     }
 
+    /// Whether any file of the folder lists added tokens: only then does a missing one say something.
+    pub fn lists_tokens(&self) -> bool {
+        self.decoder().is_some() || !self.added.is_empty() || !self.stored().is_empty()
+    }
+
     /// A value of `tokenizer_config.json`; `null` is absent.
     pub fn config(&self, key: &str) -> Option<&Value> {
         self.config.get(key).filter(|value| !value.is_null())
