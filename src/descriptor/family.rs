@@ -89,13 +89,16 @@ pub struct Token {
     pub id: Option<Lookup>,
 }
 
-/// The layout of a prompt without a chat template.
+/// How prompts are laid out where the checkpoint's processor files do not say.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Prompt {
-    /// `{media}` stands for all markers, `{text}` for the prompt.
+    /// The layout where checkpoints carry no chat template: `{media}` stands for all markers, `{text}` for the prompt.
     #[schemars(extend("x-reads" = "prompt"))]
-    pub raw: String,
+    pub raw: Option<String>,
+    /// The chat template (Jinja) that the reference's processor class brings along; a checkpoint's own processor template
+    /// wins, its tokenizer's does not.
+    pub template: Option<String>,
 }
 
 /// The language model.

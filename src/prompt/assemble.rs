@@ -147,8 +147,9 @@ impl PromptMaker {
             let modality = budget.modality;
             markers.push(Marker { modality, text, id: marker_id, fill, tokens, literals });
         }
-        let template = ChatTemplate::find(folder)?;
-        let raw_layout = family.prompt.as_ref().map(|prompt| prompt.raw.clone());
+        let own = family.prompt.as_ref().and_then(|prompt| prompt.template.as_deref());
+        let template = ChatTemplate::find_beside(folder, own)?;
+        let raw_layout = family.prompt.as_ref().and_then(|prompt| prompt.raw.clone());
         let media = known.iter().filter_map(|text| tokenizer.token_to_id(text)).collect();
         Ok(Self { tokenizer, files, template, raw_layout, markers, media })
     }

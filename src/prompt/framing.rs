@@ -61,7 +61,8 @@ fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Optio
     if !folder.join("tokenizer.json").is_file() {
         return None;
     }
-    let template = ChatTemplate::find(folder).ok()??;
+    let own = family.prompt.as_ref().and_then(|prompt| prompt.template.as_deref());
+    let template = ChatTemplate::find_beside(folder, own).ok()??;
     let files = TokenizerFiles::read(folder).ok()?;
     let sentinels = Sentinels::new(std::slice::from_ref(marker)).ok()?;
     let special = files.special_tokens();

@@ -54,6 +54,16 @@ impl ChatTemplate {
     /// [`ErrorKind::Tokenizer`] if one of the files cannot be read or understood, or there are only named templates and
     /// none is the default. As in the reference, `chat_template.json` beside named templates is an error.
     pub fn find(directory: &Path) -> Result<Option<Self>> {
+        Self::find_beside(directory, None)
+    }
+
+    /// The same where the family's processor brings a template of its own: it stands in for files of the processor that are
+    /// not there, and goes before the tokenizer's.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatTemplate::find`].
+    pub fn find_beside(directory: &Path, own: Option<&str>) -> Result<Option<Self>> {
         if let Some(template) = from_key(directory, PROCESSOR)? {
             return Ok(Some(template));
         }
@@ -76,7 +86,10 @@ impl ChatTemplate {
         if !named.is_empty() {
             return Err(no_default(FOLDER, &named));
         }
-        from_key(directory, TOKENIZER)
+        match own {
+            Some(text) => Ok(Some(Self::new(text.to_owned(), "the family's own template"))),
+            None => from_key(directory, TOKENIZER),
+        }
     }
 
     /// The file that it is from, with the key where there is one.
