@@ -125,11 +125,11 @@ fn values(plan: &Plan, findings: &mut Problems) {
 
 /// The strip's length and the formula under `[floor]` are two statements of one number.
 fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
-    let lengths: BTreeMap<String, u64> = media
-        .literals
-        .iter()
-        .map(|(name, text)| (name.clone(), literal_tokens(&plan.folder, text).0))
-        .collect();
+    let texts: Vec<_> = media.literals.values().map(String::as_str).collect();
+    let measured = literal_tokens(plan.tokenizer_files(), &plan.folder, &texts);
+    let names = media.literals.keys().cloned();
+    let lengths: BTreeMap<String, u64> =
+        names.zip(measured.into_iter().map(|(tokens, _)| tokens)).collect();
     let literal = |name: &str| lengths.get(name).copied().unwrap_or(0);
     let modality = media.modality.name();
     for layout in media.shape.policy.samples() {

@@ -25,9 +25,7 @@ pub(super) fn check(
             return;
         }
     };
-    let has_tokenizer = folder.join("tokenizer.json").is_file()
-        || files.config("added_tokens_decoder").is_some()
-        || folder.join("added_tokens.json").is_file();
+    let has_tokenizer = folder.join("tokenizer.json").is_file() || files.lists_tokens();
     if !has_tokenizer {
         findings.push(
             Problem::error("tokenizer-absent", "there is no tokenizer; token ids are not checked")

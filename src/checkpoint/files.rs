@@ -1,10 +1,12 @@
 //! The JSON files of a checkpoint folder, read on demand and looked up by dotted paths.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
 
 /// The places that a descriptor looks values up in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,6 +103,69 @@ impl ConfigFile {
     }
 }
 
+/// A config file without its list of added tokens: that can be a megabyte, and no family looks settings up in it.
+struct Settings(Value);
+
+impl<'de> Deserialize<'de> for Settings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SettingsVisitor).map(Self)
+    }
+}
+
+struct SettingsVisitor;
+
+impl<'de> Visitor<'de> for SettingsVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut values = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "added_tokens_decoder" {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                values.insert(key, map.next_value()?);
+            }
+        }
+        Ok(Value::Object(values))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = seq.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(text.into())
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+}
+
 /// The config files of one folder. Nothing is read before it is asked for.
 #[derive(Debug)]
 pub struct Files {
@@ -156,7 +221,7 @@ impl Files {
     fn read(&self, name: &str) -> ConfigFile {
         let path = self.folder.join(name);
         let state = match fs::read(&path) {
-            Ok(bytes) => match serde_json::from_slice::<Value>(&bytes) {
+            Ok(bytes) => match serde_json::from_slice(&bytes).map(|Settings(value)| value) {
                 Ok(object @ Value::Object(_)) => FileState::Object(object),
                 Ok(_) => FileState::Broken("it does not hold a JSON object".to_owned()),
                 Err(error) => FileState::Broken(format!("it is not JSON: {error}")),

@@ -86,24 +86,26 @@ impl Checkpoint {
             }
             FileState::Object(_) => {}
         }
-        let mut best: Vec<(usize, RawDescriptor)> = Vec::new();
+        let mut best: Vec<(usize, &str)> = Vec::new();
         let mut known = Vec::new();
         for name in Library::families() {
-            let raw = RawDescriptor::load(name)?;
-            let header = raw.header()?;
+            let header = match Library::header(name) {
+                Some(header) => header,
+                None => RawDescriptor::load(name)?.header()?,
+            };
             known.extend(
                 model_types(&header).into_iter().map(|model_type| format!("{name} ({model_type})")),
             );
             let Some(score) = score(&header, config) else { continue };
             match best.first().map(|(top, _)| *top) {
                 Some(top) if score < top => {}
-                Some(top) if score == top => best.push((score, raw)),
-                _ => best = vec![(score, raw)],
+                Some(top) if score == top => best.push((score, name)),
+                _ => best = vec![(score, name)],
             }
         }
         let count = best.len();
         match (count, best.pop()) {
-            (1, Some((_, raw))) => Ok(raw),
+            (1, Some((_, name))) => RawDescriptor::load(name),
             (0, _) | (_, None) => {
                 let found = config.get("model_type").and_then(Value::as_str).map_or_else(
                     || "config.json states no `model_type`".to_owned(),
@@ -113,8 +115,8 @@ impl Checkpoint {
                     .with_hint(format!("there are {}", known.join(", "))))
             }
             (_, Some((_, last))) => {
-                let mut names: Vec<_> = best.iter().map(|(_, raw)| raw.name().to_owned()).collect();
-                names.push(last.name().to_owned());
+                let mut names: Vec<_> = best.iter().map(|(_, name)| *name).collect();
+                names.push(last);
                 Err(Error::new(
                     ErrorKind::NoFamily,
                     format!("several families match: `{}`", names.join("`, `")),

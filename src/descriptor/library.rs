@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::family::Header;
 use super::node::Node;
 use super::validate::one_of;
 use crate::problem::{Problem, Problems};
@@ -39,6 +40,16 @@ impl Library {
     /// The names of the embedded families, sorted.
     pub fn families() -> Vec<&'static str> {
         EMBEDDED.iter().map(|(name, _)| *name).filter(|name| !name.contains('/')).collect()
+    }
+
+    /// The `[family]` table of an embedded family, read without the rest of the file: finding a checkpoint's family asks
+    /// all of them. `None` if the table does not stand by itself.
+    pub fn header(name: &str) -> Option<Header> {
+        let (_, text) = EMBEDDED.iter().find(|(family, _)| *family == name)?;
+        let (_, table) = text.split_once("\n[family]\n")?;
+        // the next table begins at the start of a line; a value that does so is indented
+        let table = table.split_once("\n[").map_or(table, |(table, _)| table);
+        serde_json::from_value(Node::parse(name, table).ok()?.to_json()).ok()
     }
 
     /// Reads and parses `path` (without extension): a family's name, or `parts/…`.

@@ -80,10 +80,18 @@ struct Literals(Vec<Literal>);
 
 impl Literals {
     fn of(plan: &Plan, media: &MediaPlan) -> Self {
-        let measured = media.strip_literals().into_iter().map(|name| {
-            let text = media.literals.get(&name).map_or("", String::as_str);
-            let (tokens, exact) = literal_tokens(&plan.folder, text);
-            Literal { name, tokens, exact }
+        let names = media.strip_literals();
+        let text_of = |name: &String| media.literals.get(name).map_or("", String::as_str);
+        let texts: Vec<_> = names.iter().map(text_of).collect();
+        let lengths = if texts.is_empty() {
+            Vec::new()
+        } else {
+            literal_tokens(plan.tokenizer_files(), &plan.folder, &texts)
+        };
+        let measured = names.into_iter().zip(lengths).map(|(name, (tokens, exact))| Literal {
+            name,
+            tokens,
+            exact,
         });
         Self(measured.collect())
     }
@@ -160,11 +168,16 @@ impl Plan {
 
     /// Numbered tokens count one each, so a tokenizer must have them.
     fn numbers(&self, media: &MediaPlan, shape: &Shape, layout: &Layout) -> Result<()> {
-        let files = TokenizerFiles::read(&self.folder)?;
-        if !files.lists_tokens() {
+        let numbered = |name: &String| {
+            self.descriptor.family.tokens.get(name).is_some_and(|token| token.text.contains('{'))
+        };
+        if !shape.strip.tokens().iter().any(numbered) {
             return Ok(());
         }
-        match missing_numbers(self, media, shape, layout, &files, None).first() {
+        let Some(files) = self.tokenizer_files().filter(|files| files.lists_tokens()) else {
+            return Ok(());
+        };
+        match missing_numbers(self, media, shape, layout, files, None).first() {
             Some(first) => Err(Error::new(
                 ErrorKind::NoNumber,
                 format!("the tokenizer has no token `{first}`, which a picture can need"),

@@ -9,9 +9,10 @@ pub mod values;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::tokenizer::TokenizerFiles;
 use crate::descriptor::expression::Expression;
 use crate::descriptor::{Descriptor, Pick, RawDescriptor};
 use crate::error::{Error, ErrorKind, Result};
@@ -61,6 +62,7 @@ pub struct Plan {
     /// The checkpoint's folder.
     pub folder: PathBuf,
     pub(crate) framing: [OnceLock<Framing>; 2],
+    tokenizer: OnceLock<Option<Arc<TokenizerFiles>>>,
 }
 
 impl Plan {
@@ -109,6 +111,7 @@ impl Plan {
             audio,
             folder: checkpoint.folder().to_owned(),
             framing: [OnceLock::new(), OnceLock::new()],
+            tokenizer: OnceLock::new(),
         })
     }
 
@@ -166,6 +169,13 @@ impl Plan {
             Modality::Image => self.image.as_ref(),
             Modality::Audio => self.audio.as_ref(),
         }
+    }
+
+    /// The small files of the checkpoint's tokenizer, read once; `None` if they cannot be.
+    pub fn tokenizer_files(&self) -> Option<&TokenizerFiles> {
+        self.tokenizer
+            .get_or_init(|| TokenizerFiles::read(&self.folder).ok().map(Arc::new))
+            .as_deref()
     }
 
     /// Samples per second of the clips that the model takes; `None` where that is not known.

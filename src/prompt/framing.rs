@@ -13,22 +13,31 @@ use crate::prompt::user_text::{adds_special_tokens, render_marked};
 /// with what follows.
 const PROBES: [&str; 4] = ["What is this?", "Describe the image.", "Compare the two images.", "1"];
 
-/// Tokens of a literal text: one if it stands as one entry among the added tokens, measured if there is a tokenizer,
-/// else at most its bytes.
-pub fn literal_tokens(folder: &Path, text: &str) -> (u64, bool) {
-    if let Ok(files) = TokenizerFiles::read(folder)
-        && files.token_id(text).is_some()
-    {
-        return (1, true);
-    }
-    if folder.join("tokenizer.json").is_file()
-        && let Ok(counts) =
-            count_tokens(folder, &Sentinels::default(), Pipeline::Stored, &[(text, false)])
-        && let [count] = counts[..]
-    {
-        return (count as u64, true);
-    }
-    (text.len() as u64, false)
+/// Tokens of literal texts, and whether the number is exact: one if a text stands as one entry among the added tokens,
+/// measured if there is a tokenizer, else at most its bytes.
+pub fn literal_tokens(
+    files: Option<&TokenizerFiles>,
+    folder: &Path,
+    texts: &[&str],
+) -> Vec<(u64, bool)> {
+    let entry = |text: &str| files.is_some_and(|files| files.token_id(text).is_some());
+    let others: Vec<_> =
+        texts.iter().filter(|text| !entry(text)).map(|text| (*text, false)).collect();
+    let measured = if others.is_empty() || !folder.join("tokenizer.json").is_file() {
+        None
+    } else {
+        count_tokens(folder, &Sentinels::default(), Pipeline::Stored, &others).ok()
+    };
+    let tokens = |text: &str| {
+        let Some(at) = others.iter().position(|(other, _)| *other == text) else {
+            return (1, true);
+        };
+        match measured.as_ref().and_then(|counts| counts.get(at)) {
+            Some(count) => (*count as u64, true),
+            None => (text.len() as u64, false),
+        }
+    };
+    texts.iter().map(|text| tokens(text)).collect()
 }
 
 /// The framing of an item: (one user message with one item and a text) − (the same with the text alone) − 1.

@@ -15,7 +15,8 @@ use std::sync::OnceLock;
 
 use indexmap::IndexMap;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
@@ -31,19 +32,153 @@ const SPECIAL_MAP: &str = "special_tokens_map.json";
 const ADDED: &str = "added_tokens.json";
 
 /// What the small tokenizer files of a folder say. Files that are not there say nothing.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TokenizerFiles {
     directory: PathBuf,
-    config: Map<String, Value>,
+    config: ConfigFile,
     special_map: Map<String, Value>,
     added: IndexMap<String, u32>,
     /// `added_tokens` of `tokenizer.json`, read when first asked for.
     stored: OnceLock<Vec<StoredToken>>,
 }
 
+/// `tokenizer_config.json`. Its list of added tokens can be a megabyte of small objects, so that is read into its own type.
+#[derive(Debug, Clone, Default)]
+struct ConfigFile {
+    /// Everything but `added_tokens_decoder`.
+    values: Map<String, Value>,
+    /// `added_tokens_decoder`, by id; an entry that is no token is left out.
+    decoder: Option<Vec<(String, StoredToken)>>,
+}
+
+impl<'de> Deserialize<'de> for ConfigFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_map(ConfigVisitor)
+    }
+}
+
+struct ConfigVisitor;
+
+impl<'de> Visitor<'de> for ConfigVisitor {
+    type Value = ConfigFile;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<ConfigFile, A::Error> {
+        let mut file = ConfigFile::default();
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "added_tokens_decoder" {
+                let Decoder(decoder) = map.next_value()?;
+                file.decoder = decoder;
+            } else {
+                file.values.insert(key, map.next_value()?);
+            }
+        }
+        Ok(file)
+    }
+}
+
+/// The value of `added_tokens_decoder`; what is no object says nothing.
+struct Decoder(Option<Vec<(String, StoredToken)>>);
+
+impl<'de> Deserialize<'de> for Decoder {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(DecoderVisitor).map(Self)
+    }
+}
+
+/// Reads an object of tokens; other values are passed over.
+struct DecoderVisitor;
+
+impl<'de> Visitor<'de> for DecoderVisitor {
+    type Value = Option<Vec<(String, StoredToken)>>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object of tokens")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(
+        self,
+        mut map: A,
+    ) -> std::result::Result<Self::Value, A::Error> {
+        let mut tokens = Vec::new();
+        while let Some(id) = map.next_key::<String>()? {
+            if let Entry(Some(token)) = map.next_value()? {
+                tokens.push((id, token));
+            }
+        }
+        Ok(Some(tokens))
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> std::result::Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> std::result::Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> std::result::Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> std::result::Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E>(self, _: &str) -> std::result::Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(
+        self,
+        mut seq: A,
+    ) -> std::result::Result<Self::Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+}
+
+/// One token: a text, or an object with `content`.
+struct Entry(Option<StoredToken>);
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(EntryVisitor)
+    }
+}
+
+struct EntryVisitor;
+
+impl<'de> Visitor<'de> for EntryVisitor {
+    type Value = Entry;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a token: an object with `content`, or a text")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Entry, A::Error> {
+        StoredToken::deserialize(MapAccessDeserializer::new(map)).map(|token| Entry(Some(token)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> std::result::Result<Entry, E> {
+        Ok(Entry(Some(StoredToken { content: text.to_owned(), ..StoredToken::default() })))
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<Entry, E> {
+        Ok(Entry(None))
+    }
+}
+
 /// One entry of an `added_tokens` list, or of an `added_tokens_decoder`.
 #[expect(clippy::struct_excessive_bools, reason = "the file has these flags")]
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 struct StoredToken {
     #[serde(default)]
     id: u32,
@@ -101,7 +236,7 @@ impl TokenizerFiles {
     /// says nothing about the vocabulary.
     pub fn token_id(&self, text: &str) -> Option<u32> {
         if let Some(decoder) = self.decoder() {
-            let found = decoder.iter().find(|(_, token)| content(token) == Some(text));
+            let found = decoder.iter().find(|(_, token)| token.content == text);
             if let Some(id) = found.and_then(|(id, _)| id.parse().ok()) {
                 return Some(id);
             }
@@ -118,7 +253,7 @@ impl TokenizerFiles {
 
     /// A value of `tokenizer_config.json`; `null` is absent.
     pub fn config(&self, key: &str) -> Option<&Value> {
-        self.config.get(key).filter(|value| !value.is_null())
+        self.config.values.get(key).filter(|value| !value.is_null())
     }
 
     /// The tokens that the reference adds to a tokenizer built from `tokenizer.json`, in its order.
@@ -128,12 +263,9 @@ impl TokenizerFiles {
     pub(super) fn tokens_to_add(&self, is_known: impl Fn(&str) -> bool) -> Vec<AddedToken> {
         let mut by_id: Vec<(u32, AddedToken)> = Vec::new();
         if let Some(decoder) = self.decoder() {
-            for (id, token) in decoder {
-                let token = StoredToken::deserialize(token).ok();
-                if let (Ok(id), Some(token)) = (id.parse(), token) {
-                    by_id.push((id, token.token()));
-                }
-            }
+            by_id.extend(
+                decoder.iter().filter_map(|(id, token)| Some((id.parse().ok()?, token.token()))),
+            );
         } else {
             let named = self.named();
             let unnamed = self.unnamed();
@@ -162,14 +294,15 @@ impl TokenizerFiles {
         tokens
     }
 
-    fn decoder(&self) -> Option<&Map<String, Value>> {
-        self.config("added_tokens_decoder")?.as_object()
+    fn decoder(&self) -> Option<&[(String, StoredToken)]> {
+        self.config.decoder.as_deref()
     }
 
     /// Named special tokens, the standard ones first.
     fn named(&self) -> IndexMap<String, AddedToken> {
         let mut named = IndexMap::new();
-        let maps = [Some(&self.config), self.decoder().is_none().then_some(&self.special_map)];
+        let maps =
+            [Some(&self.config.values), self.decoder().is_none().then_some(&self.special_map)];
         for map in maps.into_iter().flatten() {
             for (name, value) in map.iter().filter(|(name, _)| name.ends_with("_token")) {
                 insert_token(&mut named, name, value);
@@ -189,7 +322,8 @@ impl TokenizerFiles {
     /// Special tokens without a name.
     fn unnamed(&self) -> Vec<AddedToken> {
         let mut tokens: Vec<AddedToken> = Vec::new();
-        let maps = [Some(&self.config), self.decoder().is_none().then_some(&self.special_map)];
+        let maps =
+            [Some(&self.config.values), self.decoder().is_none().then_some(&self.special_map)];
         for map in maps.into_iter().flatten() {
             let extra = ["extra_special_tokens", "additional_special_tokens"];
             let lists = extra
@@ -223,10 +357,6 @@ fn added_token(value: &Value) -> Option<AddedToken> {
         Value::Object(_) => Some(StoredToken::deserialize(value).ok()?.token()),
         _ => None,
     }
-}
-
-fn content(value: &Value) -> Option<&str> {
-    value.as_str().or_else(|| value.get("content")?.as_str())
 }
 
 fn insert_token(named: &mut IndexMap<String, AddedToken>, name: &str, value: &Value) {
