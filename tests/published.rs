@@ -129,3 +129,78 @@ fn the_guard_holds_for_every_folder() {
     }
     assert!(numbers > 20, "{numbers}");
 }
+
+const BEGIN: &str = "<!-- families: generated, see tests/published.rs -->\n";
+const END: &str = "<!-- end of families -->";
+
+/// Folders of config files: published ones, then those made from recorded settings for families without.
+fn by_family() -> Vec<(String, &'static str, PathBuf)> {
+    let mut found: Vec<(String, &'static str, PathBuf)> = Vec::new();
+    for (place, kind) in [("checkpoints", "published"), ("witness", "recorded")] {
+        let Ok(entries) = fs::read_dir(fixtures().join(place)) else { continue };
+        let mut folders: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        folders.sort();
+        for folder in folders.into_iter().filter(|folder| folder.is_dir()) {
+            let checkpoint = Checkpoint::open(&folder).unwrap();
+            let Ok(family) = checkpoint.find_family() else { continue };
+            let Ok(plan) = Plan::resolve(&family, &checkpoint) else { continue };
+            let numbers = plan.modalities().iter().all(|modality| plan.floor(*modality).is_ok());
+            if numbers && found.iter().all(|(known, ..)| known != family.name()) {
+                found.push((family.name().to_owned(), kind, folder));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn table() -> String {
+    let mut text = String::from(
+        "| family | lines | config files | modality | floor | witness | exact |\n|---|---|---|---|---|---|---|\n",
+    );
+    for (family, kind, folder) in by_family() {
+        let checkpoint = Checkpoint::open(&folder).unwrap();
+        let plan = Plan::resolve(&checkpoint.find_family().unwrap(), &checkpoint).unwrap();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("families/{family}.toml"));
+        let lines = fs::read_to_string(file).unwrap().lines().count();
+        let name = match kind {
+            "published" => folder.file_name().unwrap().to_string_lossy().replacen("__", "/", 1),
+            other => other.to_owned(),
+        };
+        for modality in plan.modalities() {
+            let floor = plan.floor(modality).unwrap();
+            let exact = match (floor.exact, floor.framing_exact) {
+                (true, true) => "exact",
+                (true, false) => "exact; framing is a bound",
+                (false, _) => "bound",
+            };
+            writeln!(
+                text,
+                "| {family} | {lines} | {name} | {} | {} + {} | {} | {exact} |",
+                modality.name(),
+                floor.expansion,
+                floor.framing,
+                floor.witness
+            )
+            .unwrap();
+        }
+    }
+    text
+}
+
+/// The table of families in `docs/floors.md` says what the program says.
+#[test]
+fn the_table_of_families_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/floors.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the page has a place for the table");
+    let (_, after) = rest.split_once(END).expect("the table has an end");
+    let expected = format!("{before}{BEGIN}{}{END}{after}", table());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &expected).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&path).unwrap() == expected,
+        "run `UPDATE_DOCS=1 cargo nextest run --test published`"
+    );
+}

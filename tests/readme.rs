@@ -1,4 +1,4 @@
-//! The README's sessions are true: every `$ spec …` line in a `console` block prints what stands below it.
+//! The sessions of README and guides are true: every `$ spec …` line in a `console` block prints what stands below it.
 //!
 //! `UPDATE_README=1 cargo test --release --test readme` writes what the program prints now.
 
@@ -37,15 +37,34 @@ fn output(line: &str) -> String {
     text.trim_end().to_owned()
 }
 
+/// The pages with sessions, and how many commands each has at least.
+const PAGES: [(&str, usize); 3] = [("README.md", 8), ("docs/adding.md", 7), ("docs/floors.md", 3)];
+
 #[test]
-fn sessions_print_what_the_readme_shows() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = fs::read_to_string(&path).unwrap();
-    fs::create_dir_all(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).unwrap();
+fn sessions_print_what_the_pages_show() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    fs::create_dir_all(root.join("target")).unwrap();
+    for (page, least) in PAGES {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        let (rewritten, commands) = run_sessions(&text);
+        assert!(commands >= least, "{page}: only {commands} sessions");
+        if std::env::var_os("UPDATE_README").is_some() {
+            fs::write(root.join(page), rewritten).unwrap();
+        } else {
+            assert!(
+                text == rewritten,
+                "{page} is out of date; `UPDATE_README=1 cargo test --release --test readme`\n{rewritten}"
+            );
+        }
+    }
+}
+
+/// The page with what its commands print now, and how many there are.
+fn run_sessions(text: &str) -> (String, usize) {
     let mut rewritten = String::new();
     let mut in_session = false;
     let mut commands = 0;
-    for line in readme.lines() {
+    for line in text.lines() {
         if line.starts_with("```") {
             in_session = line == "```console";
         }
@@ -62,15 +81,7 @@ fn sessions_print_what_the_readme_shows() {
             rewritten.push('\n');
         }
     }
-    assert!(commands >= 8, "only {commands} sessions");
-    if std::env::var_os("UPDATE_README").is_some() {
-        fs::write(path, rewritten).unwrap();
-    } else {
-        assert!(
-            readme == rewritten,
-            "the README is out of date; `UPDATE_README=1 cargo test --release --test readme`\n{rewritten}"
-        );
-    }
+    (rewritten, commands)
 }
 
 /// The first command of the README prints the number in the picture.
