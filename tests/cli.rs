@@ -61,6 +61,38 @@ fn floors() {
     assert_session!("floor_no_folder", "floor no/such/folder");
 }
 
+/// Tiles, crops by a call's option, cross-attention, sound, two modalities, several pictures in one prompt.
+#[test]
+fn all_kinds_of_items() {
+    assert_session!("floor_tiles", "floor -v ibm-granite__granite-vision-3.2-2b");
+    assert_session!("floor_crops", "floor google__gemma-3-4b-it --set image.pan_and_scan=true");
+    assert_session!("floor_states", "floor --json meta-llama__Llama-3.2-11B-Vision-Instruct");
+    assert_session!("floor_two_modalities", "floor --json google__gemma-4-E2B-it");
+    assert_session!("floor_no_budget", "floor openai__whisper-base");
+    assert_session!("show_tiles", "show HuggingFaceTB__SmolVLM-256M-Instruct");
+    assert_session!(
+        "count_one_of_two",
+        "count llava-hf__llava-onevision-qwen2-0.5b-ov-hf --size 900x700 --size 900x700"
+    );
+    assert_session!(
+        "count_each_of_two",
+        "count llava-hf__llava-onevision-qwen2-0.5b-ov-hf --size 900x700 --size 900x700 --each"
+    );
+    assert_session!(
+        "count_sound",
+        "count Qwen__Qwen2-Audio-7B-Instruct --samples 0 --samples 160 --samples 240396 --samples 600000 --audio ../sound/flac_701.flac"
+    );
+    assert_session!(
+        "count_both",
+        "count --json google__gemma-4-E2B-it --size 640x480 --samples 48000"
+    );
+    assert_session!("count_sound_of_none", "count Qwen__Qwen2-VL-7B-Instruct --samples 16000");
+    assert_session!(
+        "count_damaged_sound",
+        "count google__gemma-4-E2B-it --audio ../sound/text_refused.wav"
+    );
+}
+
 #[test]
 fn capacity_at_the_floor_is_enough() {
     for (capacity, status) in [(578, 1), (579, 0), (580, 0)] {

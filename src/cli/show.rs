@@ -91,6 +91,7 @@ fn with_checkpoint(
             "descriptor": plan.descriptor.source().to_json(),
             "values": values,
             "budget": budget(&plan),
+            "tile_counts": tile_counts(&plan),
             "image": floor(Modality::Image),
             "audio": floor(Modality::Audio),
             "topology": drawing.as_ref().map(Drawing::text),
@@ -99,7 +100,11 @@ fn with_checkpoint(
     }
     let mut text = format!("family: {}\n", plan.family());
     if let Some(kind) = budget(&plan) {
-        text.push_str(&format!("budget: {kind}\n"));
+        let counts: Vec<_> = tile_counts(&plan).iter().map(u32::to_string).collect();
+        text.push_str(&match &counts[..] {
+            [] => format!("budget: {kind}\n"),
+            counts => format!("budget: {kind}, views {}\n", counts.join(" ")),
+        });
     }
     for modality in plan.modalities() {
         if let Ok(floor) = plan.floor(modality) {
@@ -125,4 +130,12 @@ fn with_checkpoint(
 fn budget(plan: &Plan) -> Option<&'static str> {
     let media = Modality::ALL.into_iter().find_map(|modality| plan.media(modality))?;
     media.as_ref().ok().map(|media| media.shape.policy.budget_kind())
+}
+
+/// How many views a picture can give, where pictures are cut into tiles.
+fn tile_counts(plan: &Plan) -> Vec<u32> {
+    match plan.media(Modality::Image) {
+        Some(Ok(media)) => media.shape.policy.tile_counts(),
+        _ => Vec::new(),
+    }
 }

@@ -196,6 +196,17 @@ impl Policy {
         }
     }
 
+    /// The numbers of views (tiles, crops and whole views) that a picture can give, rising; empty where pictures are not cut.
+    pub fn tile_counts(&self) -> Vec<u32> {
+        let counted = ["views", "tiles"].into_iter().find(|name| self.names().contains(name));
+        let Some(name) = counted else { return Vec::new() };
+        let layouts = self.samples();
+        let mut counts: Vec<_> = layouts.iter().filter_map(|layout| layout.get(name)).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+
     /// `fixed` where every item costs the same, `per tile` or `dynamic` elsewhere.
     pub fn budget_kind(&self) -> &'static str {
         match self.rule() {
