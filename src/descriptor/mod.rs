@@ -20,9 +20,12 @@ pub mod resize;
 mod schema;
 pub mod slot;
 pub mod strip;
+pub mod symbolic;
 pub mod tower;
 mod validate;
 mod whole;
+
+use std::collections::BTreeSet;
 
 pub use self::family::Family;
 pub use self::library::{Library, nearest};
@@ -44,6 +47,7 @@ pub struct Descriptor {
     pub layouts: Vec<Layout>,
     source: Node,
     raw: Box<RawDescriptor>,
+    reads: BTreeSet<String>,
 }
 
 /// A family as files of another version store it.
@@ -95,6 +99,11 @@ impl Descriptor {
     pub fn layout_place(&self, index: Option<usize>, key: &str) -> Place {
         let layout = index.and_then(|index| self.layouts.get(index));
         layout.map_or(&self.source, |layout| &layout.source).place(key)
+    }
+
+    /// Whether anything refers to what stands at a key such as `config.vision.patch` or `tokens.end`.
+    pub fn reads(&self, key: &str) -> bool {
+        self.reads.contains(key)
     }
 
     /// The merged tree.

@@ -3,6 +3,9 @@
 //! The schema says of each string slot what it holds (`x-reads`); [`References::check`] judges one slot. Everything is
 //! looked up in the merged tree, so that one misspelt table does not hide what is wrong with another.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use super::audio::CLIP;
 use super::config::SOURCES;
 use super::expression::{Expression, ExpressionError, Kind};
@@ -42,6 +45,8 @@ pub(super) const READS: [&str; 19] = [
 /// The names that a merged family defines.
 pub(super) struct References<'a> {
     pub(super) root: &'a Node,
+    /// The keys of what has been referred to so far.
+    pub(super) reads: RefCell<BTreeSet<String>>,
 }
 
 /// Which names an expression may read besides config values.
@@ -73,7 +78,7 @@ impl Slot<'_> {
 
 impl<'a> References<'a> {
     pub(super) fn new(root: &'a Node) -> Self {
-        Self { root }
+        Self { root, reads: RefCell::default() }
     }
 
     /// Judges the slot at `path`, whose shape is right already.
@@ -246,7 +251,12 @@ impl<'a> References<'a> {
     fn unknown(&self, slot: &Slot<'_>, name: &str, scope: Scope) -> Option<Problem> {
         let layout = self.layout(slot.path);
         let is_layout = layout.contains(&name);
-        let literals = self.keys(literals_of(slot.path));
+        let table = literals_of(slot.path);
+        let literals = self.keys(table);
+        self.note("config", name);
+        if scope.literals {
+            self.note(table, name);
+        }
         if self.config_value(name).is_some()
             || (scope.layout && is_layout)
             || (scope.layer && name == "i")
@@ -332,6 +342,7 @@ impl<'a> References<'a> {
 
     /// A slot that takes the name of one config value, and no expression.
     fn value(&self, slot: &Slot<'_>, text: &str) -> Option<Problem> {
+        self.note("config", text);
         if self.config_value(text).is_some() {
             return None;
         }
@@ -403,6 +414,7 @@ impl<'a> References<'a> {
 
     fn name(&self, slot: &Slot<'_>, kind: &str, table: &str, name: &str) -> Option<Problem> {
         let known = self.keys(table);
+        self.note(table, name);
         if known.contains(&name) {
             return None;
         }
@@ -415,6 +427,10 @@ impl<'a> References<'a> {
             .problem("name-unknown", format!("there is no {kind} `{name}`"))
             .expected_found(expected, format!("`{name}`"));
         Some(did_you_mean(problem, name, &known))
+    }
+
+    fn note(&self, table: &str, name: &str) {
+        self.reads.borrow_mut().insert(format!("{table}.{name}"));
     }
 
     pub(super) fn entries(&self, table: &str) -> impl Iterator<Item = (&'a str, &'a Node)> {

@@ -13,6 +13,8 @@ impl References<'_> {
             if let Some(media) = self.root.get(modality) {
                 problems.extend(self.stated_floor(modality, item, media));
                 problems.extend(self.media_roots(modality));
+            } else {
+                problems.extend(self.stray_floors(modality));
             }
         }
         problems.extend(self.alternatives());
@@ -34,6 +36,32 @@ impl References<'_> {
             format!("`{modality}`: the tokens in place of one {item}'s marker, as an expression"),
             "nothing",
         ))
+    }
+
+    /// Floors of a modality that is not there.
+    fn stray_floors(&self, modality: &str) -> Problems {
+        let complain = |node: &Node, key: String, what: &str| {
+            Problem::error(
+                "modality-absent",
+                format!("{what} of `{modality}`, and there is no `[{modality}]`"),
+            )
+            .at(node.origin.place(&key))
+            .with_hint(format!("describe `[{modality}]`, or remove this"))
+        };
+        let mut problems = Problems::default();
+        let formula = format!("floor.{modality}");
+        if let Some(node) = self.root.get(&formula) {
+            problems.push(complain(node, formula.clone(), "a formula states the tokens"));
+        }
+        if let Some(Node { value: NodeValue::Array(examples), .. }) = self.root.get("example") {
+            for (index, example) in examples.iter().enumerate() {
+                if let Some(node) = example.get(&formula) {
+                    let key = format!("example.{index}.{formula}");
+                    problems.push(complain(node, key, "an example states the tokens"));
+                }
+            }
+        }
+        problems
     }
 
     /// Tables of which one key out of several must be there.
