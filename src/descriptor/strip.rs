@@ -133,7 +133,9 @@ impl Strip {
                     }
                     _ => &[],
                 };
-                branches.iter().for_each(|branch| collect(branch, found));
+                for branch in branches {
+                    collect(branch, found);
+                }
             }
         }
         let mut found = Vec::new();

@@ -104,7 +104,7 @@ impl Sum {
     fn plus(&self, other: &Self) -> Option<Self> {
         let mut sum = self.clone();
         for (powers, factor) in &other.terms {
-            sum.add(powers.clone(), *factor)?;
+            sum.add(powers, *factor)?;
         }
         Some(sum)
     }
@@ -117,17 +117,17 @@ impl Sum {
                 for (name, power) in right {
                     *powers.entry(name.clone()).or_insert(0) += power;
                 }
-                product.add(powers, left_factor.checked_mul(*right_factor)?)?;
+                product.add(&powers, left_factor.checked_mul(*right_factor)?)?;
             }
         }
         Some(product)
     }
 
-    fn add(&mut self, powers: Powers, factor: i64) -> Option<()> {
+    fn add(&mut self, powers: &Powers, factor: i64) -> Option<()> {
         let slot = self.terms.entry(powers.clone()).or_insert(0);
         *slot = slot.checked_add(factor)?;
         if *slot == 0 {
-            self.terms.remove(&powers);
+            self.terms.remove(powers);
         }
         (self.terms.len() <= TERM_LIMIT).then_some(())
     }
@@ -280,9 +280,10 @@ fn restrict(bounds: &mut Bounds, condition: &Node, holds: bool) -> bool {
     // (the least, the greatest) where the condition holds as it is read here
     let (low, high) = match (operator, holds) {
         (Operator::Eq, true) | (Operator::Neq, false) => (number, number),
-        (Operator::Eq, false) | (Operator::Neq, true) => {
-            (if least == number { number + 1 } else { least }, if most == number { number - 1 } else { most })
-        }
+        (Operator::Eq, false) | (Operator::Neq, true) => (
+            if least == number { number + 1 } else { least },
+            if most == number { number - 1 } else { most },
+        ),
         (Operator::Gt, true) | (Operator::Leq, false) => (number + 1, most),
         (Operator::Gt, false) | (Operator::Leq, true) => (least, number),
         (Operator::Geq, true) | (Operator::Lt, false) => (number, most),
@@ -327,7 +328,7 @@ fn sum(node: &Node, given: &BTreeMap<String, Sum>) -> Option<Sum> {
         (Operator::Sub, 2) => one(0)?.minus(&one(1)?),
         (Operator::Neg, 1) => Sum::default().minus(&one(0)?),
         (Operator::Mul, 2) => one(0)?.times(&one(1)?),
-        (Operator::Div, 2) => quotient(&one(0)?, &one(1)?, "/"),
+        (Operator::Div, 2) => Some(quotient(&one(0)?, &one(1)?, "/")),
         (Operator::Mod, 2) => Some(Sum::name(&format!("({} % {})", one(0)?, one(1)?))),
         (Operator::FunctionIdentifier { identifier }, 1) => {
             let [arguments] = children else { return None };
@@ -350,7 +351,7 @@ fn call(function: &str, arguments: &[Sum]) -> Option<Sum> {
             rest.iter().try_fold(first.clone(), |reached, next| extreme(&reached, next, function))
         }
         ("div_floor" | "div_ceil", [numerator, denominator]) => {
-            quotient(numerator, denominator, function)
+            Some(quotient(numerator, denominator, function))
         }
         ("isqrt", [only]) => match only.as_constant().map(i64::checked_isqrt) {
             Some(root) => root.map(Sum::constant),
@@ -375,14 +376,14 @@ fn extreme(left: &Sum, right: &Sum, function: &str) -> Option<Sum> {
     Some(if function == "max" { greater.clone() } else { lesser.clone() })
 }
 
-fn quotient(numerator: &Sum, denominator: &Sum, how: &str) -> Option<Sum> {
+fn quotient(numerator: &Sum, denominator: &Sum, how: &str) -> Sum {
     if let Some(divided) = denominator.as_constant().and_then(|number| numerator.divided(number)) {
-        return Some(divided);
+        return divided;
     }
-    Some(Sum::name(&match how {
+    Sum::name(&match how {
         "/" => format!("({numerator} / {denominator})"),
         _ => format!("{how}({numerator}, {denominator})"),
-    }))
+    })
 }
 
 #[cfg(test)]
@@ -409,7 +410,11 @@ mod tests {
         assert!(equal("[rows; <break>: [cols: *]] <end>", "rows * (cols + 1)", &one));
         assert!(!equal("[rows; <break>: [cols: *]] <end>", "rows * (cols + 1)", &none));
         assert!(!equal("[rows; <break>: [cols: *]] <end>", "rows * cols + cols", &one));
-        assert!(equal("(rows == 0 ? : [rows: [cols: *] \"line\"] <end>)", "rows * (cols + line) + min(rows, 1)", &none));
+        assert!(equal(
+            "(rows == 0 ? : [rows: [cols: *] \"line\"] <end>)",
+            "rows * (cols + line) + min(rows, 1)",
+            &none
+        ));
         assert!(!equal("(rows == 0 ? : [rows: [cols: *] \"line\"])", "rows * cols + line", &none));
         assert!(equal("(a.b == 2 ? <x> : <y>) [a.c / 4: *]", "a.c / 4 + 1", &none));
         assert!(!equal("(a.b == 2 ? <x> : )", "1", &none));
@@ -421,7 +426,10 @@ mod tests {
     fn polynomials_are_readable() {
         let text = "2 * rows * (cols + 1) - a.b * a.b - 3 + min(rows, cols)";
         let sum = Case::default().sum(&Expression::parse(text).unwrap()).unwrap();
-        assert_eq!(sum.to_string(), "-a.b * a.b + 2 * cols * rows + min(cols, rows) + 2 * rows - 3");
+        assert_eq!(
+            sum.to_string(),
+            "-a.b * a.b + 2 * cols * rows + min(cols, rows) + 2 * rows - 3"
+        );
         assert!(!sum.is_plain());
         let names: Vec<_> = sum.names().into_iter().collect();
         assert_eq!(names, ["a.b", "cols", "rows"]);
