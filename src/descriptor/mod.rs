@@ -32,6 +32,7 @@ pub use self::library::{Library, nearest};
 pub use self::node::{Node, NodeValue, Origin};
 pub use self::part::Pick;
 pub use self::raw::RawDescriptor;
+pub use self::references::Read;
 pub use self::schema::family_schema;
 use crate::error::Result;
 use crate::problem::Place;
@@ -47,7 +48,7 @@ pub struct Descriptor {
     pub layouts: Vec<Layout>,
     source: Node,
     raw: Box<RawDescriptor>,
-    reads: BTreeSet<String>,
+    reads: BTreeSet<Read>,
 }
 
 /// A family as files of another version store it.
@@ -101,9 +102,9 @@ impl Descriptor {
         layout.map_or(&self.source, |layout| &layout.source).place(key)
     }
 
-    /// Whether anything refers to what stands at a key such as `config.vision.patch` or `tokens.end`.
-    pub fn reads(&self, key: &str) -> bool {
-        self.reads.contains(key)
+    /// What refers to what, in the family and in its layouts.
+    pub fn reads(&self) -> impl Iterator<Item = &Read> {
+        self.reads.iter()
     }
 
     /// The merged tree.

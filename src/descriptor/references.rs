@@ -42,11 +42,20 @@ pub(super) const READS: [&str; 19] = [
     "value",
 ];
 
+/// One thing that refers to another: the key of the slot, and the key of what it names, such as `config.vision.patch`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Read {
+    /// The slot.
+    pub reader: String,
+    /// What it names.
+    pub key: String,
+}
+
 /// The names that a merged family defines.
 pub(super) struct References<'a> {
     pub(super) root: &'a Node,
-    /// The keys of what has been referred to so far.
-    pub(super) reads: RefCell<BTreeSet<String>>,
+    /// What has been referred to so far.
+    pub(super) reads: RefCell<BTreeSet<Read>>,
 }
 
 /// Which names an expression may read besides config values.
@@ -253,9 +262,9 @@ impl<'a> References<'a> {
         let is_layout = layout.contains(&name);
         let table = literals_of(slot.path);
         let literals = self.keys(table);
-        self.note("config", name);
+        self.note(slot, "config", name);
         if scope.literals {
-            self.note(table, name);
+            self.note(slot, table, name);
         }
         if self.config_value(name).is_some()
             || (scope.layout && is_layout)
@@ -342,7 +351,7 @@ impl<'a> References<'a> {
 
     /// A slot that takes the name of one config value, and no expression.
     fn value(&self, slot: &Slot<'_>, text: &str) -> Option<Problem> {
-        self.note("config", text);
+        self.note(slot, "config", text);
         if self.config_value(text).is_some() {
             return None;
         }
@@ -386,7 +395,7 @@ impl<'a> References<'a> {
             strip
                 .vectors()
                 .iter()
-                .filter_map(|name| self.name(slot, "vector", "image.connector.vectors", name)),
+                .filter_map(|name| self.name(slot, "vector", vectors_of(slot.path), name)),
         );
         problems
     }
@@ -414,7 +423,7 @@ impl<'a> References<'a> {
 
     fn name(&self, slot: &Slot<'_>, kind: &str, table: &str, name: &str) -> Option<Problem> {
         let known = self.keys(table);
-        self.note(table, name);
+        self.note(slot, table, name);
         if known.contains(&name) {
             return None;
         }
@@ -429,8 +438,9 @@ impl<'a> References<'a> {
         Some(did_you_mean(problem, name, &known))
     }
 
-    fn note(&self, table: &str, name: &str) {
-        self.reads.borrow_mut().insert(format!("{table}.{name}"));
+    fn note(&self, slot: &Slot<'_>, table: &str, name: &str) {
+        let read = Read { reader: slot.path.to_owned(), key: format!("{table}.{name}") };
+        self.reads.borrow_mut().insert(read);
     }
 
     pub(super) fn entries(&self, table: &str) -> impl Iterator<Item = (&'a str, &'a Node)> {
@@ -486,6 +496,10 @@ fn is_audio(path: &str) -> bool {
 
 fn literals_of(path: &str) -> &'static str {
     if is_audio(path) { "audio.literals" } else { "image.literals" }
+}
+
+fn vectors_of(path: &str) -> &'static str {
+    if is_audio(path) { "audio.connector.vectors" } else { "image.connector.vectors" }
 }
 
 /// The names of all policies.

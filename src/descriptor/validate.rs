@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 
 use super::library::did_you_mean;
 use super::node::{Node, NodeValue};
-use super::references::References;
+use super::references::{Read, References};
 use super::schema;
 use crate::problem::{Problem, Problems};
 
-/// Checks a merged family: its structure, and every name and expression in it. Also tells the keys that are referred to.
-pub(super) fn merged(root: &Node) -> (Problems, BTreeSet<String>) {
+/// Checks a merged family: its structure, and every name and expression in it. Also tells what refers to what.
+pub(super) fn merged(root: &Node) -> (Problems, BTreeSet<Read>) {
     let references = References::new(root);
     let mut validator = Validator::new(schema::merged(), Some(&references));
     validator.check(root, schema::merged(), "");

@@ -7,6 +7,9 @@ use crate::descriptor::{Library, RawDescriptor};
 use crate::error::Result;
 use crate::problem::{Problem, Problems};
 
+/// How many rivals are named.
+const LISTED: usize = 3;
+
 /// Paths of config.json, and the values of which one must stand there.
 type Conditions = IndexMap<String, Vec<String>>;
 
@@ -25,6 +28,7 @@ pub(super) fn check(raw: &RawDescriptor) -> Result<Problems> {
     }
     let mut problems = Problems::default();
     for (index, mine) in own.iter().enumerate() {
+        let mut rivals: IndexMap<&str, Conditions> = IndexMap::new();
         for other in &others {
             if mine.conditions.is_empty() || mine.conditions.len() != other.conditions.len() {
                 continue;
@@ -34,27 +38,28 @@ pub(super) fn check(raw: &RawDescriptor) -> Result<Problems> {
             let settled = own.iter().chain(&others).any(|third| {
                 third.conditions.len() > mine.conditions.len() && implied(&third.conditions, &both)
             });
-            if settled {
-                continue;
+            if !settled {
+                rivals.entry(&other.family).or_insert(both);
             }
-            let place = raw.place(&format!("family.match.{index}"));
-            problems.push(
-                Problem::error(
-                    "match-overlap",
-                    format!(
-                        "`{}` and `{}` match one config.json equally well",
-                        raw.name(),
-                        other.family
-                    ),
-                )
-                .at(place)
-                .expected_found(
-                    "at most one family that matches on most paths",
-                    format!("both match {}", listed(&both)),
-                )
-                .with_hint("name one more path of config.json in which they differ"),
-            );
         }
+        if rivals.is_empty() {
+            continue;
+        }
+        let mut names: Vec<_> =
+            rivals.keys().take(LISTED).map(|name| format!("`{name}`")).collect();
+        let mut shared: Vec<_> = rivals.values().take(LISTED).map(listed).collect();
+        if rivals.len() > LISTED {
+            names.push(format!("{} more", rivals.len() - LISTED));
+            shared.push("…".to_owned());
+        }
+        let message =
+            format!("`{}` matches a config.json as well as {} does", raw.name(), names.join(", "));
+        problems.push(
+            Problem::error("match-overlap", message)
+                .at(raw.place(&format!("family.match.{index}")))
+                .expected_found("one family that matches on most paths", shared.join("; "))
+                .with_hint("name one more path of config.json, one in which the families differ"),
+        );
     }
     Ok(problems)
 }

@@ -2,7 +2,7 @@
 
 use crate::descriptor::family::{Family, Root};
 use crate::descriptor::{Descriptor, Node};
-use crate::problem::{Level, Problem, Problems};
+use crate::problem::{Level, Place, Problem, Problems};
 
 pub(super) fn check(descriptor: &Descriptor) -> Problems {
     let mut problems = Problems::default();
@@ -41,7 +41,7 @@ pub(super) fn check(descriptor: &Descriptor) -> Problems {
 
 fn same_roots(
     family: &Family,
-    place: impl Fn(&str) -> crate::problem::Place,
+    place: impl Fn(&str) -> Place,
     above: &str,
     problems: &mut Problems,
 ) {
