@@ -13,7 +13,8 @@ use super::family::COMPONENTS;
 use super::library::{did_you_mean, nearest};
 use super::lookup;
 use super::node::{Node, NodeValue};
-use super::resize::{KINDS, layout_names};
+use super::read::Read;
+use super::resize::{any_layout, layout_names};
 use super::strip::Strip;
 use super::validate::{join, one_of, unknown_member};
 use crate::problem::{Problem, Problems};
@@ -41,15 +42,6 @@ pub(super) const READS: [&str; 19] = [
     "token",
     "value",
 ];
-
-/// One thing that refers to another: the key of the slot, and the key of what it names, such as `config.vision.patch`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Read {
-    /// The slot.
-    pub reader: String,
-    /// What it names.
-    pub key: String,
-}
 
 /// The names that a merged family defines.
 pub(super) struct References<'a> {
@@ -500,15 +492,4 @@ fn literals_of(path: &str) -> &'static str {
 
 fn vectors_of(path: &str) -> &'static str {
     if is_audio(path) { "audio.connector.vectors" } else { "image.connector.vectors" }
-}
-
-/// The names of all policies.
-fn any_layout() -> Vec<&'static str> {
-    let mut names = Vec::new();
-    for name in KINDS.iter().flat_map(|(_, names)| names.iter()) {
-        if !names.contains(name) {
-            names.push(name);
-        }
-    }
-    names
 }

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 
 use super::library::did_you_mean;
 use super::node::{Node, NodeValue};
-use super::references::{Read, References};
+use super::read::Read;
+use super::references::References;
 use super::schema;
 use crate::problem::{Problem, Problems};
 

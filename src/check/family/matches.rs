@@ -53,7 +53,7 @@ pub(super) fn check(raw: &RawDescriptor) -> Result<Problems> {
             shared.push("…".to_owned());
         }
         let message =
-            format!("`{}` matches a config.json as well as {} does", raw.name(), names.join(", "));
+            format!("one config.json matches `{}` as well as {}", raw.name(), names.join(" and "));
         problems.push(
             Problem::error("match-overlap", message)
                 .at(raw.place(&format!("family.match.{index}")))
