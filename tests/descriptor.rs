@@ -7,6 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use serde_json::Value;
+use vlm_spec::check::check_family;
 use vlm_spec::checkpoint::Source;
 use vlm_spec::descriptor;
 use vlm_spec::descriptor::{Library, RawDescriptor, family_schema};
@@ -86,6 +87,67 @@ fn every_built_in_family_is_well_formed_with_every_part() {
             }
         }
         assert!(!raw.combinations().is_empty());
+    }
+}
+
+/// No built-in family is found fault with, not even by a warning; and a formula that is off is found out in every one, without
+/// any checkpoint.
+#[test]
+fn every_built_in_family_is_free_of_mistakes() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mistakes");
+    fs::create_dir_all(&folder).unwrap();
+    for name in Library::families() {
+        let raw = RawDescriptor::load(name).unwrap();
+        let problems = check_family(&raw).unwrap();
+        assert!(problems.is_empty(), "{name}:\n{problems}");
+        if raw.header().unwrap().no_budget.is_some() {
+            continue;
+        }
+        let family = raw.describe(&raw.first_parts()).unwrap().family;
+        for (modality, formula) in &family.floor {
+            let more = ["rows", "tiles", "crops"].into_iter().find(|name| formula.contains(name));
+            let more = more.map(|name| format!("{formula} + {name}"));
+            for wrong in [format!("{formula} + 1")].into_iter().chain(more) {
+                let path = folder.join("wrong.toml");
+                let file = format!(
+                    "extends = \"{name}\"\nfamily.match = [{{ model_type = \"wrong\" }}]\nfloor.{modality} = \"{wrong}\"\n"
+                );
+                fs::write(&path, file).unwrap();
+                let problems =
+                    check_family(&RawDescriptor::load(path.to_str().unwrap()).unwrap()).unwrap();
+                let codes: Vec<_> = problems.iter().map(|problem| problem.code).collect();
+                assert_eq!(codes, ["strip-length"], "{name}: {wrong}\n{problems}");
+            }
+        }
+    }
+}
+
+/// Formulas that are right for every checkpoint, or for some and not for others, are left to the check against one.
+#[test]
+fn what_only_a_checkpoint_can_tell_is_left_alone() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("silent");
+    fs::create_dir_all(&folder).unwrap();
+    let cases = [
+        // the view's cells are stated by a config value, too
+        ("llavaonevision", "base_rows * base_cols - image.drop + rows * (cols + 1)"),
+        ("paligemma", "rows * cols"),
+        // the policy relates these
+        ("internvl", "(rows * cols + thumb) * image.seq + 2"),
+        ("internvl", "(rows * cols + min(rows * cols - 1, thumb)) * image.seq + 2"),
+        ("ayavision", "tiles * image.seq + tiles + 2"),
+        ("mistral3", "div_ceil(height, 28) * (cols + 1)"),
+    ];
+    for (name, formula) in cases {
+        let path = folder.join("silent.toml");
+        let file = format!(
+            "extends = \"{name}\"\nfamily.match = [{{ model_type = \"silent\" }}]\nfloor.image = \"{formula}\"\n"
+        );
+        fs::write(&path, file).unwrap();
+        let problems = match RawDescriptor::load(path.to_str().unwrap()) {
+            Ok(raw) => check_family(&raw).unwrap(),
+            Err(error) => panic!("{}", error.problems()),
+        };
+        assert!(problems.is_empty(), "{name}: {formula}\n{problems}");
     }
 }
 

@@ -1,10 +1,12 @@
 //! A family file held against a checkpoint: what is wrong, where, what was expected and what was found.
 
+mod family;
 mod tensors;
 mod tokens;
 
 use std::collections::BTreeMap;
 
+pub use self::family::check_family;
 pub use self::tensors::{TensorMatch, match_tensors};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::weights::Listing;
@@ -40,16 +42,12 @@ impl Report {
 /// Only where nothing can be compared, such as weight files in an unreadable folder.
 pub fn check(descriptor: &impl AsRef<RawDescriptor>, checkpoint: &Checkpoint) -> Result<Report> {
     let raw = descriptor.as_ref();
-    let mut findings = Problems::default();
-    for parts in raw.combinations() {
-        if let Err(error) = raw.describe(&parts) {
-            add_new(&mut findings, error.problems().clone());
-        }
-    }
     let family = raw.name().to_owned();
-    if findings.has_errors() {
-        return Ok(Report { family, findings });
-    }
+    let descriptors = match family::describe(raw) {
+        Ok(descriptors) => descriptors,
+        Err(findings) => return Ok(Report { family, findings }),
+    };
+    let mut findings = family::mistakes(raw, &descriptors)?;
     let plan = match Plan::resolve_with(raw, checkpoint, &Overrides::new()) {
         Ok(plan) => plan,
         Err(error) => {
@@ -77,7 +75,8 @@ pub fn check(descriptor: &impl AsRef<RawDescriptor>, checkpoint: &Checkpoint) ->
         add_new(&mut findings, problem.into());
     }
     for modality in Modality::ALL {
-        if let Some(Ok(media)) = plan.media(modality) {
+        let known = findings.iter().any(|finding| finding.code == "strip-length");
+        if let (false, Some(Ok(media))) = (known, plan.media(modality)) {
             strip_length(&plan, media, &mut findings);
         }
     }

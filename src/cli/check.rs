@@ -1,10 +1,10 @@
 //! `spec check`.
 
 use serde_json::json;
-use vlm_spec::check::{Report, check};
+use vlm_spec::check::{Report, check, check_family};
 use vlm_spec::descriptor::RawDescriptor;
 use vlm_spec::error::{Error, ErrorKind, Result};
-use vlm_spec::problem::{Level, Problems};
+use vlm_spec::problem::{Level, Problem};
 
 use super::arguments::{CheckCommand, load};
 use super::output::{Status, finding, listed, print, print_json};
@@ -52,8 +52,10 @@ fn summary(report: &Report, verbose: bool) -> String {
     let (errors, warnings, notes) =
         (count(Level::Error), count(Level::Warning), count(Level::Note));
     let more = if notes > 0 && !verbose { " (`-v` prints notes)" } else { "" };
+    let alone = report.findings.iter().any(|problem| problem.code == "checkpoint-absent");
+    let of = if alone { " in the family file alone" } else { "" };
     format!(
-        "{}: {}, {}, {}{more}\n",
+        "{}: {}, {}, {}{of}{more}\n",
         report.family,
         plural(errors, "error"),
         plural(warnings, "warning"),
@@ -72,15 +74,14 @@ fn descriptor_alone(family: &str) -> Result<Report> {
         Err(error) if error.kind() == ErrorKind::Descriptor => return Ok(failed(family, &error)),
         Err(error) => return Err(error),
     };
-    let mut findings = Problems::default();
-    for parts in raw.combinations() {
-        if let Err(error) = raw.describe(&parts) {
-            for problem in error.problems() {
-                if !findings.iter().any(|known| known == problem) {
-                    findings.push(problem.clone());
-                }
-            }
-        }
-    }
+    let mut findings = check_family(&raw)?;
+    findings.push(
+        Problem::error(
+            "checkpoint-absent",
+            "the family file is checked by itself, without a checkpoint",
+        )
+        .level(Level::Note)
+        .with_hint(format!("`spec check {family} CKPT` checks one against it")),
+    );
     Ok(Report { family: raw.name().to_owned(), findings })
 }

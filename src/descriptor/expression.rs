@@ -90,6 +90,11 @@ impl Expression {
         &self.names
     }
 
+    /// The parsed form, in which every node is allowed.
+    pub(super) fn tree(&self) -> &Node {
+        &self.tree
+    }
+
     /// Evaluates to an integer.
     pub fn integer(&self, bindings: &BTreeMap<String, Bound>) -> Result<i64, ExpressionError> {
         match self.value(bindings)? {

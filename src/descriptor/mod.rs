@@ -15,20 +15,25 @@ mod lookup;
 mod node;
 mod part;
 mod raw;
+mod read;
 mod references;
 pub mod resize;
 mod schema;
 pub mod slot;
 pub mod strip;
+pub mod symbolic;
 pub mod tower;
 mod validate;
 mod whole;
+
+use std::collections::BTreeSet;
 
 pub use self::family::Family;
 pub use self::library::{Library, nearest};
 pub use self::node::{Node, NodeValue, Origin};
 pub use self::part::Pick;
 pub use self::raw::RawDescriptor;
+pub use self::read::Read;
 pub use self::schema::family_schema;
 use crate::error::Result;
 use crate::problem::Place;
@@ -44,6 +49,7 @@ pub struct Descriptor {
     pub layouts: Vec<Layout>,
     source: Node,
     raw: Box<RawDescriptor>,
+    reads: BTreeSet<Read>,
 }
 
 /// A family as files of another version store it.
@@ -95,6 +101,11 @@ impl Descriptor {
     pub fn layout_place(&self, index: Option<usize>, key: &str) -> Place {
         let layout = index.and_then(|index| self.layouts.get(index));
         layout.map_or(&self.source, |layout| &layout.source).place(key)
+    }
+
+    /// What refers to what, in the family and in its layouts.
+    pub fn reads(&self) -> impl Iterator<Item = &Read> {
+        self.reads.iter()
     }
 
     /// The merged tree.

@@ -138,7 +138,7 @@ impl RawDescriptor {
         for (mount, _) in MOUNTS {
             root.remove(&format!("{mount}.use"));
         }
-        let mut problems = validate::merged(&root);
+        let (mut problems, mut reads) = validate::merged(&root);
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -148,7 +148,8 @@ impl RawDescriptor {
             let mut merged = root.clone();
             merged.remove("tensors.layouts");
             merged.merge(above);
-            let found = validate::merged(&merged);
+            let (found, more) = validate::merged(&merged);
+            reads.extend(more);
             if !found.is_empty() {
                 add_new(&mut problems, found);
                 continue;
@@ -165,6 +166,7 @@ impl RawDescriptor {
             layouts,
             source: root,
             raw: Box::new(self.clone()),
+            reads,
         })
     }
 }

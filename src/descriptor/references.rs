@@ -3,6 +3,9 @@
 //! The schema says of each string slot what it holds (`x-reads`); [`References::check`] judges one slot. Everything is
 //! looked up in the merged tree, so that one misspelt table does not hide what is wrong with another.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use super::audio::CLIP;
 use super::config::SOURCES;
 use super::expression::{Expression, ExpressionError, Kind};
@@ -10,7 +13,8 @@ use super::family::COMPONENTS;
 use super::library::{did_you_mean, nearest};
 use super::lookup;
 use super::node::{Node, NodeValue};
-use super::resize::{KINDS, layout_names};
+use super::read::Read;
+use super::resize::{any_layout, layout_names};
 use super::strip::Strip;
 use super::validate::{join, one_of, unknown_member};
 use crate::problem::{Problem, Problems};
@@ -42,6 +46,8 @@ pub(super) const READS: [&str; 19] = [
 /// The names that a merged family defines.
 pub(super) struct References<'a> {
     pub(super) root: &'a Node,
+    /// What has been referred to so far.
+    pub(super) reads: RefCell<BTreeSet<Read>>,
 }
 
 /// Which names an expression may read besides config values.
@@ -73,7 +79,7 @@ impl Slot<'_> {
 
 impl<'a> References<'a> {
     pub(super) fn new(root: &'a Node) -> Self {
-        Self { root }
+        Self { root, reads: RefCell::default() }
     }
 
     /// Judges the slot at `path`, whose shape is right already.
@@ -246,7 +252,12 @@ impl<'a> References<'a> {
     fn unknown(&self, slot: &Slot<'_>, name: &str, scope: Scope) -> Option<Problem> {
         let layout = self.layout(slot.path);
         let is_layout = layout.contains(&name);
-        let literals = self.keys(literals_of(slot.path));
+        let table = literals_of(slot.path);
+        let literals = self.keys(table);
+        self.note(slot, "config", name);
+        if scope.literals {
+            self.note(slot, table, name);
+        }
         if self.config_value(name).is_some()
             || (scope.layout && is_layout)
             || (scope.layer && name == "i")
@@ -332,6 +343,7 @@ impl<'a> References<'a> {
 
     /// A slot that takes the name of one config value, and no expression.
     fn value(&self, slot: &Slot<'_>, text: &str) -> Option<Problem> {
+        self.note(slot, "config", text);
         if self.config_value(text).is_some() {
             return None;
         }
@@ -375,7 +387,7 @@ impl<'a> References<'a> {
             strip
                 .vectors()
                 .iter()
-                .filter_map(|name| self.name(slot, "vector", "image.connector.vectors", name)),
+                .filter_map(|name| self.name(slot, "vector", vectors_of(slot.path), name)),
         );
         problems
     }
@@ -403,6 +415,7 @@ impl<'a> References<'a> {
 
     fn name(&self, slot: &Slot<'_>, kind: &str, table: &str, name: &str) -> Option<Problem> {
         let known = self.keys(table);
+        self.note(slot, table, name);
         if known.contains(&name) {
             return None;
         }
@@ -415,6 +428,11 @@ impl<'a> References<'a> {
             .problem("name-unknown", format!("there is no {kind} `{name}`"))
             .expected_found(expected, format!("`{name}`"));
         Some(did_you_mean(problem, name, &known))
+    }
+
+    fn note(&self, slot: &Slot<'_>, table: &str, name: &str) {
+        let read = Read { reader: slot.path.to_owned(), key: format!("{table}.{name}") };
+        self.reads.borrow_mut().insert(read);
     }
 
     pub(super) fn entries(&self, table: &str) -> impl Iterator<Item = (&'a str, &'a Node)> {
@@ -472,13 +490,6 @@ fn literals_of(path: &str) -> &'static str {
     if is_audio(path) { "audio.literals" } else { "image.literals" }
 }
 
-/// The names of all policies.
-fn any_layout() -> Vec<&'static str> {
-    let mut names = Vec::new();
-    for name in KINDS.iter().flat_map(|(_, names)| names.iter()) {
-        if !names.contains(name) {
-            names.push(name);
-        }
-    }
-    names
+fn vectors_of(path: &str) -> &'static str {
+    if is_audio(path) { "audio.connector.vectors" } else { "image.connector.vectors" }
 }

@@ -41,6 +41,17 @@ pub fn layout_names(kind: &str) -> Option<&'static [&'static str]> {
     KINDS.iter().find(|(name, _)| *name == kind).map(|(_, names)| *names)
 }
 
+/// The names of the layouts of all kinds.
+pub(super) fn any_layout() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for name in KINDS.iter().flat_map(|(_, names)| names.iter()) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 /// Every resize kind with the names of its layouts.
 pub const KINDS: [(&str, &[&str]); 9] = [
     ("crop", &PLAIN),

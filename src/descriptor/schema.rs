@@ -287,4 +287,85 @@ mod tests {
         found.dedup();
         assert_eq!(found, READS);
     }
+
+    /// A text that no note explains is taken as it stands, whatever it says. These are all of them: names of tensors, texts
+    /// of tokens and prompts, sentences.
+    #[test]
+    fn every_text_is_judged_or_known_to_be_plain() {
+        fn walk(schema: &Value, path: &str, judged: bool, plain: &mut Vec<String>) {
+            let judged = judged
+                || ["x-reads", "x-members", "const"].iter().any(|key| schema.get(key).is_some());
+            if !judged && schema.get("type").is_some_and(|kind| *kind == "string") {
+                plain.push(path.to_owned());
+            }
+            let table =
+                |key: &str| schema.get(key).and_then(Value::as_object).into_iter().flatten();
+            for (name, def) in table("$defs") {
+                // what is one or several names is judged where it is used
+                let judged = name == "OneOrMany";
+                walk(def, name, judged, plain);
+            }
+            for (name, property) in table("properties") {
+                let several = property.get("$ref").is_some_and(|def| *def == "#/$defs/OneOrMany");
+                let noted = property.get("x-reads").is_some();
+                if several && !noted {
+                    plain.push(format!("{path}.{name}"));
+                }
+                walk(property, &format!("{path}.{name}"), false, plain);
+            }
+            for key in ["items", "additionalProperties"] {
+                schema.get(key).inspect(|inner| walk(inner, path, judged, plain));
+            }
+            for key in ["anyOf", "oneOf"] {
+                let branches = schema.get(key).and_then(Value::as_array).into_iter().flatten();
+                branches.for_each(|branch| walk(branch, path, judged, plain));
+            }
+        }
+        let mut plain = Vec::new();
+        walk(merged(), "", false, &mut plain);
+        // names of tensors by their slot
+        plain.retain(|path| !path.contains("Names.") && !path.contains(".names."));
+        plain.sort();
+        plain.dedup();
+        assert_eq!(plain, PLAIN_TEXTS);
+    }
+
+    const PLAIN_TEXTS: [&str; 36] = [
+        "Audio.literals",
+        "ClassRow.parameter",
+        "ConnectorOp.name",
+        "ConnectorOp.parameter",
+        "Embedding.name",
+        "Embedding.parameter",
+        "Embedding.project_in",
+        "Embedding.project_out",
+        "Example.checkpoint",
+        "FrameConv.name",
+        "Header.about",
+        "Header.no_budget",
+        "Header.title",
+        "Image.literals",
+        "Inventory.what",
+        "MoreRows.parameter",
+        "Norm.name",
+        "Patch.name",
+        "Picked.or",
+        "Picked.parts",
+        "Picked.pick",
+        "PositionRows.name",
+        "PositionTable.name",
+        "PositionTable.parameter",
+        "TensorRoot.audio_connector",
+        "TensorRoot.audio_tower",
+        "TensorRoot.connector",
+        "TensorRoot.decoder",
+        "TensorRoot.head",
+        "TensorRoot.tower",
+        "TilePositions.after",
+        "TilePositions.before",
+        "TilePositions.table",
+        "Token.text",
+        "Use",
+        "Vector.parameter",
+    ];
 }

@@ -31,8 +31,9 @@ pub struct Strip {
     items: Vec<Item>,
 }
 
+/// One item of a strip.
 #[derive(Debug, Clone)]
-enum Item {
+pub(super) enum Item {
     Token(String),
     Literal(String),
     Row,
@@ -111,6 +112,35 @@ impl Strip {
     /// The text as written.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// What it is made of.
+    pub(super) fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// Its conditions, each once.
+    pub(super) fn conditions(&self) -> Vec<&Expression> {
+        fn collect<'a>(items: &'a [Item], found: &mut Vec<&'a Expression>) {
+            for item in items {
+                let branches: &[&[Item]] = match item {
+                    Item::Repeat { separator, body, .. } => &[separator, body],
+                    Item::Choose { condition, then, otherwise } => {
+                        if !found.iter().any(|known| known.text() == condition.text()) {
+                            found.push(condition);
+                        }
+                        &[then, otherwise]
+                    }
+                    _ => &[],
+                };
+                for branch in branches {
+                    collect(branch, found);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        collect(&self.items, &mut found);
+        found
     }
 
     /// Whether it holds neither repetitions nor conditions.

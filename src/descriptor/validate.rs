@@ -3,22 +3,25 @@
 //! Only the constructs that the generator emits are interpreted. What a string *means* (an expression, the name of a token)
 //! is judged by [`super::references`], slot by slot, so that a misspelt key elsewhere hides nothing.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::library::did_you_mean;
 use super::node::{Node, NodeValue};
+use super::read::Read;
 use super::references::References;
 use super::schema;
 use crate::problem::{Problem, Problems};
 
-/// Checks a merged family: its structure, and every name and expression in it.
-pub(super) fn merged(root: &Node) -> Problems {
+/// Checks a merged family: its structure, and every name and expression in it. Also tells what refers to what.
+pub(super) fn merged(root: &Node) -> (Problems, BTreeSet<Read>) {
     let references = References::new(root);
     let mut validator = Validator::new(schema::merged(), Some(&references));
     validator.check(root, schema::merged(), "");
     let mut problems = validator.problems;
     problems.extend(references.whole());
-    problems
+    (problems, references.reads.into_inner())
 }
 
 /// Checks the structure of a file as written.

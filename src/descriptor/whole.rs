@@ -3,6 +3,7 @@
 use super::expression::Expression;
 use super::node::{Node, NodeValue};
 use super::references::References;
+use super::validate::one_of;
 use crate::problem::{Problem, Problems};
 
 impl References<'_> {
@@ -13,10 +14,13 @@ impl References<'_> {
             if let Some(media) = self.root.get(modality) {
                 problems.extend(self.stated_floor(modality, item, media));
                 problems.extend(self.media_roots(modality));
+            } else {
+                problems.extend(self.stray_floors(modality));
             }
         }
         problems.extend(self.alternatives());
         problems.extend(self.roots());
+        problems.extend(self.letters());
         problems.extend(self.cycles());
         problems
     }
@@ -34,6 +38,32 @@ impl References<'_> {
             format!("`{modality}`: the tokens in place of one {item}'s marker, as an expression"),
             "nothing",
         ))
+    }
+
+    /// Floors of a modality that is not there.
+    fn stray_floors(&self, modality: &str) -> Problems {
+        let complain = |node: &Node, key: String, what: &str| {
+            Problem::error(
+                "modality-absent",
+                format!("{what} of `{modality}`, and there is no `[{modality}]`"),
+            )
+            .at(node.origin.place(&key))
+            .with_hint(format!("describe `[{modality}]`, or remove this"))
+        };
+        let mut problems = Problems::default();
+        let formula = format!("floor.{modality}");
+        if let Some(node) = self.root.get(&formula) {
+            problems.push(complain(node, formula.clone(), "a formula states the tokens"));
+        }
+        if let Some(Node { value: NodeValue::Array(examples), .. }) = self.root.get("example") {
+            for (index, example) in examples.iter().enumerate() {
+                if let Some(node) = example.get(&formula) {
+                    let key = format!("example.{index}.{formula}");
+                    problems.push(complain(node, key, "an example states the tokens"));
+                }
+            }
+        }
+        problems
     }
 
     /// Tables of which one key out of several must be there.
@@ -97,6 +127,38 @@ impl References<'_> {
                 .at(node.origin.place("tensors.roots"))
                 .expected_found("at least one `{ decoder = …, head = … }`", "an empty array")
         })
+    }
+
+    /// Letters in the names of an inventory that `each` does not explain.
+    fn letters(&self) -> Problems {
+        let mut problems = Problems::default();
+        let Some(Node { value: NodeValue::Array(modules), .. }) =
+            self.root.get("tensors.inventory")
+        else {
+            return problems;
+        };
+        for (index, module) in modules.iter().enumerate() {
+            let table = |key: &str| module.get(key).and_then(Node::as_table);
+            let known: Vec<_> =
+                table("each").into_iter().flatten().map(|(letter, _)| letter.as_str()).collect();
+            for (name, shape) in table("tensors").into_iter().flatten() {
+                let letters = name.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+                for (letter, _) in letters.filter(|(letter, _)| !known.contains(letter)) {
+                    let key = format!("tensors.inventory.{index}.tensors.{name}");
+                    let expected = if known.is_empty() {
+                        "a name without braces, or `each`".to_owned()
+                    } else {
+                        one_of(&known)
+                    };
+                    problems.push(
+                        Problem::error("name-unknown", format!("`each` has no `{letter}`"))
+                            .at(shape.origin.place(&key))
+                            .expected_found(expected, format!("`{{{letter}}}`")),
+                    );
+                }
+            }
+        }
+        problems
     }
 
     /// Where there is a modality, every root says where its tower and connector are.
