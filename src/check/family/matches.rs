@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use crate::descriptor::slot::OneOrMany;
 use crate::descriptor::{Library, RawDescriptor};
 use crate::error::Result;
-use crate::problem::{Problem, Problems};
+use crate::problem::{Level, Problem, Problems};
 
 /// How many rivals are named.
 const LISTED: usize = 3;
@@ -21,6 +21,14 @@ struct Alternative {
 
 /// Every other built-in family whose `match` can hold together with that of `raw`, with as many paths.
 pub(super) fn check(raw: &RawDescriptor) -> Result<Problems> {
+    let built_in = Library::families().contains(&raw.name());
+    let written = raw.place("family.match").file.unwrap_or_default();
+    if !built_in && written.starts_with("families/") {
+        // it refines that family and stands in for it where it is named
+        return Ok(Problems::default());
+    }
+    // only built-in families are found from a config.json; a file that is named by its path is not among them yet
+    let level = if built_in { Level::Error } else { Level::Warning };
     let own = alternatives(raw)?;
     let mut others = Vec::new();
     for name in Library::families().into_iter().filter(|name| *name != raw.name()) {
@@ -56,6 +64,7 @@ pub(super) fn check(raw: &RawDescriptor) -> Result<Problems> {
             format!("one config.json matches `{}` as well as {}", raw.name(), names.join(" and "));
         problems.push(
             Problem::error("match-overlap", message)
+                .level(level)
                 .at(raw.place(&format!("family.match.{index}")))
                 .expected_found("one family that matches on most paths", shared.join("; "))
                 .with_hint("name one more path of config.json, one in which the families differ"),
