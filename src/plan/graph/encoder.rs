@@ -69,6 +69,8 @@ pub struct PositionPlan {
     pub tensor: String,
     /// Axes of size 1 in front.
     pub ones: usize,
+    /// Tables, one per axis of the grid; `None`: one over all positions.
+    pub axes: Option<usize>,
     /// What happens where a picture has another grid.
     pub resize: TableResize,
 }
@@ -220,7 +222,13 @@ impl Resolver<'_> {
         let tensor = self.stored(key, table.name.as_ref(), table.parameter.as_ref())?;
         let resize =
             self.choice_or(&format!("{key}.resize"), table.resize.as_ref(), TableResize::None)?;
-        Some(PositionPlan { rows, tensor, ones: table.ones as usize, resize })
+        let axes = match &table.axes {
+            Some(count) => {
+                Some(self.size(&format!("{key}.axes"), "the number of tables", count, 1)?)
+            }
+            None => None,
+        };
+        Some(PositionPlan { rows, tensor, ones: table.ones as usize, axes, resize })
     }
 
     fn tiles(&mut self, key: &str, tiles: &TilePositions) -> Option<TilesPlan> {
