@@ -103,7 +103,10 @@ fn tensors(layout: &str, version: &Map<String, Value>) -> Tensors {
             let shape: Vec<u64> = serde_json::from_str(shape).unwrap();
             let which: Vec<u64> = match which.as_str() {
                 Some(text) => ranges(text),
-                None => numbers.by_ref().take(usize::try_from(which.as_u64().unwrap()).unwrap()).collect(),
+                None => numbers
+                    .by_ref()
+                    .take(usize::try_from(which.as_u64().unwrap()).unwrap())
+                    .collect(),
             };
             for number in which {
                 let name = pattern.replacen(".N.", &format!(".{number}."), 1);
@@ -292,6 +295,12 @@ fn what_is_not_run_is_named() {
         ("qwen2-vl-2b", &[][..]),
         ("llava-1.5", &[][..]),
         ("gemma3-4b", &["layers of several kinds", "pooling of patches"][..]),
+        (
+            "gemma4-e2b",
+            &["position tables per axis", "clamped projections", "an audio conformer"][..],
+        ),
+        ("gemma3n", &["a convolutional tower", "keys and values of an earlier layer"][..]),
+        ("qwen3.5", &["linear attention", "gates beside the queries"][..]),
         ("mllama-11b", &["learned rows of tiles", "attention over media states"][..]),
         ("qwen2-audio", &["an audio encoder"][..]),
         ("instructblip", &["a query transformer", "queries that read the instruction"][..]),

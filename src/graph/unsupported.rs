@@ -55,7 +55,8 @@ impl List {
         self.add(plan.concat == Concat::Interleaved, "interleaved taps");
         self.stack(&plan.stack, false);
         self.ops(&plan.ops);
-        self.add(plan.deepstack.is_some(), "states of earlier blocks for the decoder");
+        let deep = plan.deepstack.as_ref().is_some_and(|deep| !deep.taps.is_empty());
+        self.add(deep, "states of earlier blocks for the decoder");
         self.add(!plan.vectors.is_empty(), "learned rows in a strip");
         self.add(plan.splice == Splice::Add, "media rows that are added to embeddings");
         self.add(plan.splice == Splice::Cross, "attention over media states");

@@ -7,7 +7,8 @@ mod rope;
 mod stack;
 
 pub use self::attention::{
-    Attention, AttentionChange, Biases, HeadNorm, KeySource, MaskRule, NormReach, Projection, ValueSource,
+    Attention, AttentionChange, Biases, HeadNorm, KeySource, MaskRule, NormReach, Projection,
+    ValueSource,
 };
 pub use self::mlp::{Experts, Half, Mlp, MlpKind, Scores, SharedExpert, Stored};
 pub use self::norm::{Norm, NormWeight, Placement};

@@ -178,8 +178,7 @@ impl Resolver<'_> {
             Some(name) => Some(self.rope(name, head_dim)?),
         };
         let over = self.choice_or(&at("over"), attention.over.as_ref(), KeySource::Rows)?;
-        let values =
-            self.choice_or(&at("values"), attention.values.as_ref(), ValueSource::Own)?;
+        let values = self.choice_or(&at("values"), attention.values.as_ref(), ValueSource::Own)?;
         let gated = self.flag_or(&at("gated"), attention.gated.as_ref(), false)?;
         let key_width = match (over, media) {
             (KeySource::Rows | KeySource::Earlier, _) => width,

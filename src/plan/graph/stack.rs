@@ -18,6 +18,7 @@ const MOST_LAYERS: usize = 4096;
 
 /// A block.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "a block has each of these or not")]
 pub struct BlockPlan {
     /// The kind's name; empty for layers of no kind.
     pub kind: String,
@@ -264,8 +265,7 @@ impl Resolver<'_> {
                 let earlier = stack.block(earlier);
                 earlier.attention.over == KeySource::Rows && seen(earlier) == seen(block)
             };
-            if block.attention.over == KeySource::Earlier
-                && !(0..index).filter(attends).any(makes)
+            if block.attention.over == KeySource::Earlier && !(0..index).filter(attends).any(makes)
             {
                 let problem = Problem::error(
                     "earlier-keys",
