@@ -149,6 +149,8 @@ pub struct Embedding {
 pub struct PartRows {
     /// Rows of the table.
     pub rows: Count,
+    /// The row that media rows take; left out, that of the token below them.
+    pub media: Option<Count>,
     /// Factor on its rows; left out, 1.
     pub scale: Option<Number>,
     /// The table's name below the decoder's root; `.weight` is appended.

@@ -41,6 +41,7 @@ impl List {
                 "patches as linear maps over (row, column, channel)",
             );
             self.add(patch.norm.is_some(), "a norm of patches");
+            self.add(patch.spread, "pixels that the tower spreads");
         }
         let last = plan.class.as_ref().is_some_and(|class| class.at == ClassPlace::Last);
         self.add(last, "a class row behind the patches");
@@ -143,6 +144,7 @@ impl List {
 
     fn decoder(&mut self, plan: &DecoderPlan) {
         self.add(plan.embed_more.is_some(), "embeddings in two tables");
+        self.add(plan.parts.is_some(), "a second embedding for every block");
         self.add(plan.project.is_some(), "embeddings narrower than the decoder");
         self.add(plan.scale_media, "a factor on media rows");
         self.add(plan.position.is_some(), "learned positions in the decoder");

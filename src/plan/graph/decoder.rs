@@ -60,6 +60,8 @@ pub struct PartRowsPlan {
     pub width: usize,
     /// Elements of all parts.
     pub all: usize,
+    /// The row that media rows take; `None`: that of their token.
+    pub media: Option<usize>,
     /// Factor on the table's rows.
     pub scale: f32,
     /// The table's name below the decoder's root, without `.weight`.
@@ -82,6 +84,10 @@ impl Resolver<'_> {
         let rows =
             self.size(&format!("{key}.rows"), "the number of embedding rows", &parts.rows, 1)?;
         let all = self.product(key, "width of all parts", &[stack.layers, width])?;
+        let media = match &parts.media {
+            Some(row) => Some(self.size(&format!("{key}.media"), "the row of media", row, 0)?),
+            None => None,
+        };
         let scale = self.optional_number(&format!("{key}.scale"), parts.scale.as_ref());
         let project_scale =
             self.optional_number(&format!("{key}.project_scale"), parts.project_scale.as_ref());
@@ -90,6 +96,7 @@ impl Resolver<'_> {
             rows,
             width,
             all,
+            media,
             scale: scale.unwrap_or(1.0),
             name: parts.name.clone(),
             project: parts.project.clone(),

@@ -22,6 +22,8 @@ pub struct PatchPlan {
     pub block: usize,
     /// Whether there is a bias.
     pub bias: bool,
+    /// Whether pixels x enter as 2 x − 1.
+    pub spread: bool,
     /// The tensor's name.
     pub name: String,
     /// A norm of patch rows before positions are added.
@@ -162,6 +164,7 @@ impl Resolver<'_> {
         let block =
             self.size_or(&format!("{key}.block"), "the patch block", patch.block.as_ref(), 1, 1);
         let bias = self.flag(&format!("{key}.bias"), &patch.bias);
+        let spread = self.flag_or(&format!("{key}.spread"), patch.spread.as_ref(), false);
         let norm = self.optional_norm(&format!("{key}.norm"), patch.norm.as_ref());
         Some(PatchPlan {
             size: size?,
@@ -169,6 +172,7 @@ impl Resolver<'_> {
             frames: frames?,
             block: block?,
             bias: bias?,
+            spread: spread?,
             name: patch.name.clone(),
             norm,
         })
