@@ -33,12 +33,13 @@ pub struct Audio {
     /// Texts that a strip uses, by name.
     #[serde(default)]
     pub literals: IndexMap<String, String>,
-    /// The encoder.
-    pub tower: Tower,
+    /// The encoder. Left out, together with `features` and `connector`, where `[[tensors.inventory]]` below `audio_tower` lists
+    /// its tensors: they are checked, and nothing of it is interpreted.
+    pub tower: Option<Tower>,
     /// What of the encoder's states is used.
-    pub features: Features,
+    pub features: Option<Features>,
     /// From encoder states to rows of the decoder.
-    pub connector: Connector,
+    pub connector: Option<Connector>,
 }
 
 impl Audio {
@@ -53,7 +54,6 @@ impl Audio {
             literals: &self.literals,
             patches: None,
             states: None,
-            connector: &self.connector,
         }
     }
 }

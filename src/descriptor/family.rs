@@ -141,6 +141,31 @@ pub struct Embedding {
     pub parameter: Option<String>,
     /// A second table, whose rows follow those of the first.
     pub more: Option<MoreRows>,
+    /// A second embedding of every token, of which every block of a stack with `inputs` takes a part.
+    pub parts: Option<PartRows>,
+}
+
+/// A second embedding of every token: scale · row of a table + norm(project_scale · project(first embedding)), times
+/// `mix`, cut into a part for every block.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PartRows {
+    /// Rows of the table.
+    pub rows: Count,
+    /// The row that media rows take; left out, that of the token below them.
+    pub media: Option<Count>,
+    /// Factor on its rows; left out, 1.
+    pub scale: Option<Number>,
+    /// The table's name below the decoder's root; `.weight` is appended.
+    pub name: String,
+    /// The name of the map from the first embedding to all parts; it has no bias.
+    pub project: String,
+    /// Factor on what the map gives; left out, 1.
+    pub project_scale: Option<Number>,
+    /// The norm of every part of what the map gives.
+    pub norm: Norm,
+    /// Factor on the sum; left out, 1.
+    pub mix: Option<Number>,
 }
 
 /// A second table of token embeddings.
@@ -235,7 +260,8 @@ pub struct Inventory {
     /// The component below whose root the names stand; left out, names are absolute.
     #[schemars(extend("x-reads" = "component"))]
     pub below: Option<String>,
-    /// What `{i}` and other letters in names stand for: a number of values from 0, an array of them, or layers.
+    /// What `{i}` and other letters in names stand for: a number of values from 0, an array of numbers or words,
+    /// or layers.
     #[serde(default)]
     pub each: IndexMap<String, Each>,
     /// Whether the module is there; left out, it is.
@@ -249,12 +275,14 @@ pub struct Inventory {
 /// What a letter in braces stands for.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged)]
-#[schemars(title = "a count, an array of integers, or { of = …, at = … }")]
+#[schemars(title = "a count, an array of integers or of words, or { of = …, at = … }")]
 pub enum Each {
     /// 0 up to a count.
     Count(Count),
     /// These.
     List(Vec<i64>),
+    /// These words.
+    Words(Vec<String>),
     /// Some of the layers of a stack.
     Layers(EachLayer),
 }

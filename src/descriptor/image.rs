@@ -43,12 +43,13 @@ pub struct Image {
     pub states: Option<Count>,
     /// What holds instead where a prompt has more than one picture.
     pub several: Option<Several>,
-    /// The encoder.
-    pub tower: Tower,
+    /// The encoder. Left out, together with `features` and `connector`, where `[[tensors.inventory]]` below `tower` lists
+    /// its tensors: they are checked, and nothing of it is interpreted.
+    pub tower: Option<Tower>,
     /// What of the encoder's states is used.
-    pub features: Features,
+    pub features: Option<Features>,
     /// From encoder states to rows of the decoder.
-    pub connector: Connector,
+    pub connector: Option<Connector>,
 }
 
 pub(super) fn bare_frame() -> String {
@@ -103,8 +104,6 @@ pub struct Tables<'a> {
     pub patches: Option<&'a Count>,
     /// Rows that cross-attention sees, over the layout.
     pub states: Option<&'a Count>,
-    /// From encoder states to rows of the decoder.
-    pub connector: &'a Connector,
 }
 
 impl Image {
@@ -119,7 +118,6 @@ impl Image {
             literals: &self.literals,
             patches: self.patches.as_ref(),
             states: self.states.as_ref(),
-            connector: &self.connector,
         }
     }
 }

@@ -14,6 +14,7 @@ impl References<'_> {
             if let Some(media) = self.root.get(modality) {
                 problems.extend(self.stated_floor(modality, item, media));
                 problems.extend(self.media_roots(modality));
+                problems.extend(self.encoder(modality, media));
             } else {
                 problems.extend(self.stray_floors(modality));
             }
@@ -159,6 +160,45 @@ impl References<'_> {
             }
         }
         problems
+    }
+
+    /// An encoder is described by a tower with what reads it, or by its tensors alone.
+    fn encoder(&self, modality: &str, media: &Node) -> Problems {
+        let below = if modality == "audio" { "audio_tower" } else { "tower" };
+        let mut listed = false;
+        if let Some(Node { value: NodeValue::Array(modules), .. }) =
+            self.root.get("tensors.inventory")
+        {
+            listed = modules
+                .iter()
+                .any(|module| module.get("below").and_then(Node::as_str) == Some(below));
+        }
+        let tower = media.get("tower").is_some();
+        let mut problems = Problems::default();
+        if media.as_table().is_none() || (!tower && listed && self.nothing_reads(modality)) {
+            return problems;
+        }
+        for (key, what) in [
+            ("tower", "the encoder"),
+            ("features", "what of the encoder's states is used"),
+            ("connector", "the steps from encoder states to rows of the decoder"),
+        ] {
+            if media.get(key).is_none() {
+                problems.push(
+                    Problem::error("key-missing", format!("key `{key}` is missing"))
+                        .at(media.origin.place(&format!("{modality}.{key}")))
+                        .expected_found(format!("`{key}`: {what}"), "nothing")
+                        .with_hint(format!("an encoder without these tables is described by `[[tensors.inventory]]` with `below = \"{below}\"`")),
+                );
+            }
+        }
+        problems
+    }
+
+    fn nothing_reads(&self, modality: &str) -> bool {
+        ["features", "connector"]
+            .iter()
+            .all(|key| self.root.get(&format!("{modality}.{key}")).is_none())
     }
 
     /// Where there is a modality, every root says where its tower and connector are.

@@ -122,6 +122,7 @@ mod tests {
             pairing: Pairing::Half,
             sections: Vec::new(),
             interleaved: false,
+            apart: false,
         };
         let (cos, sin) = angles(&plan, &[[9, 2, 3]]);
         let expected = [2.0_f32, 0.02, 3.0, 0.03];

@@ -1,6 +1,6 @@
 //! What of a plan the forward pass does not know yet.
 
-use crate::descriptor::block::{KeySource, Ladder, MaskRule, Placement, Stored};
+use crate::descriptor::block::{KeySource, Ladder, MaskRule, Placement, Stored, ValueSource};
 use crate::descriptor::tower::{ClassPlace, Concat, MergeOrder, PatchForm, Splice, TableResize};
 use crate::plan::graph::{
     AttentionPlan, DecoderPlan, EncoderPlan, GraphPlan, OpPlan, RopePlan, ScalingPlan, StackPlan,
@@ -41,11 +41,14 @@ impl List {
                 "patches as linear maps over (row, column, channel)",
             );
             self.add(patch.norm.is_some(), "a norm of patches");
+            self.add(patch.spread, "pixels that the tower spreads");
         }
         let last = plan.class.as_ref().is_some_and(|class| class.at == ClassPlace::Last);
         self.add(last, "a class row behind the patches");
         let resize = plan.position.as_ref().is_some_and(|table| table.resize != TableResize::None);
         self.add(resize, "a position table that is resized");
+        let axes = plan.position.as_ref().is_some_and(|table| table.axes.is_some());
+        self.add(axes, "position tables per axis");
         self.add(plan.tiles.is_some(), "learned rows of tiles");
         self.add(plan.average > 1, "averaged rows behind the blocks");
         self.add(plan.then.is_some() || plan.last, "a second stack behind the first");
@@ -53,7 +56,8 @@ impl List {
         self.add(plan.concat == Concat::Interleaved, "interleaved taps");
         self.stack(&plan.stack, false);
         self.ops(&plan.ops);
-        self.add(plan.deepstack.is_some(), "states of earlier blocks for the decoder");
+        let deep = plan.deepstack.as_ref().is_some_and(|deep| !deep.taps.is_empty());
+        self.add(deep, "states of earlier blocks for the decoder");
         self.add(!plan.vectors.is_empty(), "learned rows in a strip");
         self.add(plan.splice == Splice::Add, "media rows that are added to embeddings");
         self.add(plan.splice == Splice::Cross, "attention over media states");
@@ -91,6 +95,10 @@ impl List {
             self.add(block.gated, "learned gates on what blocks add");
             self.add(block.mlp.fused.is_some(), "gate and up projection in one tensor");
             self.add(block.mlp.experts.is_some(), "a mixture of experts");
+            self.add(block.scalar, "a learned number on what blocks give");
+            self.add(block.clipped, "clamped projections");
+            self.add(block.inputs.is_some(), "a second embedding for every block");
+            self.add(block.replaced, "something else in place of attention");
             self.attention(&block.attention, causal);
         }
     }
@@ -99,6 +107,9 @@ impl List {
         self.add(plan.over == KeySource::Media, "attention over media states");
         self.add(plan.qk_norm.is_some(), "norms of queries and keys");
         self.add(plan.v_norm.is_some(), "a norm of values");
+        self.add(plan.over == KeySource::Earlier, "keys and values of an earlier layer");
+        self.add(plan.values == ValueSource::Keys, "values that are keys");
+        self.add(plan.gated, "gates beside the queries");
         self.add(plan.softcap.is_some(), "capped scores");
         match plan.mask {
             MaskRule::PerMedia | MaskRule::Causal => {}
@@ -128,10 +139,12 @@ impl List {
         self.add(scaling.is_some(), scaling.unwrap_or_default());
         self.add(plan.ladder == Ladder::Strided, "a strided rotary ladder");
         self.add(plan.interleaved, "interleaved rotary sections");
+        self.add(plan.apart, "rotary axes with elements of their own");
     }
 
     fn decoder(&mut self, plan: &DecoderPlan) {
         self.add(plan.embed_more.is_some(), "embeddings in two tables");
+        self.add(plan.parts.is_some(), "a second embedding for every block");
         self.add(plan.project.is_some(), "embeddings narrower than the decoder");
         self.add(plan.scale_media, "a factor on media rows");
         self.add(plan.position.is_some(), "learned positions in the decoder");

@@ -73,6 +73,8 @@ pub enum KeySource {
     Rows,
     /// From the media states that the stack is given.
     Media,
+    /// Those of an earlier layer.
+    Earlier,
 }
 
 impl Member for KeySource {
@@ -84,6 +86,28 @@ impl Member for KeySource {
             "From media states: the connector's rows in a decoder, the encoder's rows in a query transformer.",
             Self::Media,
         ),
+        (
+            "earlier",
+            "Those of the last layer before it that makes its own and has the same mask, window and heads; nothing is projected.",
+            Self::Earlier,
+        ),
+    ];
+}
+
+/// What values are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueSource {
+    /// A projection of their own.
+    Own,
+    /// The keys.
+    Keys,
+}
+
+impl Member for ValueSource {
+    const KIND: &'static str = "value source";
+    const MEMBERS: &'static [(&'static str, &'static str, Self)] = &[
+        ("own", "A projection of their own.", Self::Own),
+        ("keys", "The keys before norm and rotation; no value projection is stored.", Self::Keys),
     ];
 }
 
@@ -149,6 +173,11 @@ pub struct Attention {
     pub scale: Option<Number>,
     /// Where keys and values come from; left out, the rows themselves.
     pub over: Option<Choice<KeySource>>,
+    /// What values are made of; left out, a projection of their own.
+    pub values: Option<Choice<ValueSource>>,
+    /// Whether the query projection gives every head as many elements more, whose sigmoid multiplies what the head gives;
+    /// left out, not.
+    pub gated: Option<Flag>,
     /// A norm of queries and keys, by the slots `q_norm` and `k_norm`.
     pub qk_norm: Option<HeadNorm>,
     /// A norm of values, by the slot `v_norm`.
@@ -180,6 +209,8 @@ pub struct AttentionChange {
     pub scale: Option<Number>,
     /// Where keys and values come from.
     pub over: Option<Choice<KeySource>>,
+    /// What values are made of.
+    pub values: Option<Choice<ValueSource>>,
     /// A norm of queries and keys.
     pub qk_norm: Option<HeadNorm>,
 }
@@ -201,6 +232,8 @@ impl Attention {
             window: or(change.window.as_ref(), self.window.as_ref()),
             scale: or(change.scale.as_ref(), self.scale.as_ref()),
             over: or(change.over.as_ref(), self.over.as_ref()),
+            values: or(change.values.as_ref(), self.values.as_ref()),
+            gated: self.gated.clone(),
             qk_norm: or(change.qk_norm.as_ref(), self.qk_norm.as_ref()),
             fused: self.fused,
             v_norm: self.v_norm.clone(),

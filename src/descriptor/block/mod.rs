@@ -8,8 +8,9 @@ mod stack;
 
 pub use self::attention::{
     Attention, AttentionChange, Biases, HeadNorm, KeySource, MaskRule, NormReach, Projection,
+    ValueSource,
 };
 pub use self::mlp::{Experts, Half, Mlp, MlpKind, Scores, SharedExpert, Stored};
 pub use self::norm::{Norm, NormWeight, Placement};
 pub use self::rope::{Ladder, Rope, RopeAxis, RopeScaling};
-pub use self::stack::{LayerKind, LayerList, Layers, Stack, TENSOR_SLOTS};
+pub use self::stack::{LayerInputs, LayerKind, LayerList, Layers, Stack, TENSOR_SLOTS};

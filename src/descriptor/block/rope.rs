@@ -144,4 +144,7 @@ pub struct Rope {
     pub sections: Option<String>,
     /// Whether sections are dealt out in turn (axis 0, 1, 2, 0, 1, 2, …, the rest to axis 0) rather than consecutive.
     pub interleaved: Option<Flag>,
+    /// Whether every axis turns a run of elements of its own, whose pairs lie within it, first axis first; left out, pairs are
+    /// formed over all rotated elements.
+    pub apart: Option<Flag>,
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, json};
 use super::attention::{Attention, AttentionChange};
 use super::mlp::Mlp;
 use super::norm::{Norm, Placement};
+use crate::backend::Activation;
 use crate::descriptor::slot::{Choice, Count, Flag, Number};
 
 /// A stack of blocks.
@@ -36,13 +37,32 @@ pub struct Stack {
     pub scaled: Option<Flag>,
     /// Whether what attention and mlp add is multiplied by the tanh of learned numbers, by the slots `gate1` and `gate2`.
     pub gated: Option<Flag>,
+    /// Whether what comes out of a block is multiplied by a learned number, by the slot `scalar`; left out, not.
+    pub scalar: Option<Flag>,
+    /// Whether what goes into and comes out of every projection is clamped to learned numbers; left out, not. A projection
+    /// `NAME` has these in `NAME.input_min`, `NAME.input_max`, `NAME.output_min` and `NAME.output_max`; its slot holds
+    /// `NAME.linear`.
+    pub clipped: Option<Flag>,
+    /// Rows of a second embedding that every block takes in behind its mlp.
+    pub inputs: Option<LayerInputs>,
     /// Layers that differ, by a name; the first kind whose `at` holds is taken.
     #[serde(default)]
     pub kinds: IndexMap<String, LayerKind>,
     /// Tensor names by slot, relative to `block`, which holds `{i}`. `.weight` and `.bias` are appended, except to the vectors
-    /// of `scaled` and `gated` and to stacked experts.
+    /// and numbers of `scaled`, `gated` and `scalar` and to stacked experts.
     #[schemars(schema_with = "slot_names")]
     pub names: IndexMap<String, String>,
+}
+
+/// Rows of a second embedding, a part for every block: x + norm(out(act(gate(x)) · part)), by the slots `input_gate`,
+/// `input_out` and `input_norm`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LayerInputs {
+    /// Elements of a part; 0: there is no second embedding.
+    pub width: Count,
+    /// The activation.
+    pub act: Choice<Activation>,
 }
 
 /// Layers that differ from the stack's other layers; what is left out stays.
@@ -59,6 +79,8 @@ pub struct LayerKind {
     pub mlp: Option<Mlp>,
     /// Whether the two branches have learned gates.
     pub gated: Option<Flag>,
+    /// Whether something else stands in place of the attention, whose tensors an inventory lists; left out, not.
+    pub replaced: Option<Flag>,
     /// Other tensor names.
     #[serde(default)]
     #[schemars(schema_with = "some_slot_names")]
@@ -86,6 +108,9 @@ pub struct LayerList {
     pub list: String,
     /// What stands in the list for these layers.
     pub is: i64,
+    /// A further condition over `i`, besides what the list or `else` says; left out, none.
+    #[schemars(extend("x-reads" = "layers"))]
+    pub when: Option<String>,
     /// A condition over `i` where the list is empty; left out, no layer.
     #[serde(rename = "else")]
     #[schemars(extend("x-reads" = "layers"))]
@@ -109,7 +134,7 @@ impl JsonSchema for Layers {
 }
 
 /// The tensor slots of a block: name and meaning.
-pub const TENSOR_SLOTS: [(&str, &str); 32] = [
+pub const TENSOR_SLOTS: [(&str, &str); 36] = [
     ("block", "The prefix of block `{i}`, below the component's root."),
     ("norm1", "The norm of the attention."),
     ("after1", "The norm of what the attention adds."),
@@ -142,6 +167,10 @@ pub const TENSOR_SLOTS: [(&str, &str); 32] = [
     ("scale2", "The vector on what the mlp adds."),
     ("gate1", "The learned number on what the attention adds."),
     ("gate2", "The learned number on what the mlp adds."),
+    ("scalar", "The learned number on what comes out of a block."),
+    ("input_gate", "The map from a row to the elements of its part of a second embedding."),
+    ("input_out", "The map from these elements back to a row."),
+    ("input_norm", "The norm of what that adds."),
 ];
 
 fn slots(required: &[&str]) -> Schema {

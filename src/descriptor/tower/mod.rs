@@ -89,6 +89,8 @@ pub struct Patch {
     pub block: Option<Count>,
     /// Whether there is a bias.
     pub bias: Flag,
+    /// Whether pixels x, from 0 to 1, enter as 2 x − 1; left out, as they are.
+    pub spread: Option<Flag>,
     /// The tensor's name below the tower's root.
     pub name: String,
     /// A norm of patch rows, before positions are added.

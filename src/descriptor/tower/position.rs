@@ -52,6 +52,9 @@ pub struct PositionTable {
     /// Axes of size 1 in front; left out, none.
     #[serde(default)]
     pub ones: u32,
+    /// How many tables lie in the tensor, one behind the other: a patch takes the row of its column from the first, of its
+    /// row from the second, and adds them up. Left out: one table over all positions, without such an axis.
+    pub axes: Option<Count>,
     /// What happens where a picture has another grid; left out, it is refused.
     pub resize: Option<Choice<TableResize>>,
 }

@@ -4,6 +4,7 @@ use super::{NormPlan, Resolver, RopePlan};
 use crate::backend::NormKind;
 use crate::descriptor::block::{
     Attention, Biases, HeadNorm, KeySource, MaskRule, NormReach, NormWeight, Projection,
+    ValueSource,
 };
 use crate::problem::Problem;
 
@@ -32,6 +33,10 @@ pub struct AttentionPlan {
     pub window: Option<usize>,
     /// Where keys and values come from.
     pub over: KeySource,
+    /// What values are made of.
+    pub values: ValueSource,
+    /// Whether the query projection holds gates as well.
+    pub gated: bool,
     /// Elements per row that keys and values are made of.
     pub key_width: usize,
     /// The norm of queries and keys.
@@ -49,6 +54,30 @@ pub struct HeadNormPlan {
     pub over: NormReach,
     /// Whether the rotary embedding comes first.
     pub after_rope: bool,
+}
+
+impl AttentionPlan {
+    /// The tensor slots that it takes.
+    pub(super) fn slots(&self) -> Vec<&'static str> {
+        let mut slots = vec!["o"];
+        let own = self.over != KeySource::Earlier;
+        if self.fused {
+            slots.push("qkv");
+        } else {
+            slots.push("q");
+            slots.extend(own.then_some("k"));
+            slots.extend((own && self.values == ValueSource::Own).then_some("v"));
+        }
+        let stored = |norm: &Option<HeadNormPlan>| {
+            norm.as_ref().is_some_and(|norm| norm.norm.weight != NormWeight::None)
+        };
+        if stored(&self.qk_norm) {
+            slots.push("q_norm");
+            slots.extend(own.then_some("k_norm"));
+        }
+        slots.extend((own && stored(&self.v_norm)).then_some("v_norm"));
+        slots
+    }
 }
 
 impl Resolver<'_> {
@@ -149,8 +178,10 @@ impl Resolver<'_> {
             Some(name) => Some(self.rope(name, head_dim)?),
         };
         let over = self.choice_or(&at("over"), attention.over.as_ref(), KeySource::Rows)?;
+        let values = self.choice_or(&at("values"), attention.values.as_ref(), ValueSource::Own)?;
+        let gated = self.flag_or(&at("gated"), attention.gated.as_ref(), false)?;
         let key_width = match (over, media) {
-            (KeySource::Rows, _) => width,
+            (KeySource::Rows | KeySource::Earlier, _) => width,
             (KeySource::Media, Some(media)) => media,
             (KeySource::Media, None) => {
                 let problem = Problem::error(
@@ -177,6 +208,8 @@ impl Resolver<'_> {
             mask,
             window,
             over,
+            values,
+            gated,
             key_width,
             qk_norm,
             v_norm,

@@ -2,7 +2,7 @@
 
 use super::{AttentionPlan, MlpPlan, NormPlan, Resolver, StackPlan};
 use crate::backend::{Activation, NormKind};
-use crate::descriptor::block::{KeySource, MaskRule, NormWeight, Stored};
+use crate::descriptor::block::{KeySource, MaskRule, NormWeight, Stored, ValueSource};
 use crate::descriptor::tower::{AttendNames, ConnectorOp, MergeOrder, MlpNames};
 use crate::problem::Problem;
 
@@ -286,6 +286,8 @@ impl Resolver<'_> {
                     mask: MaskRule::PerMedia,
                     window: None,
                     over: KeySource::Media,
+                    values: ValueSource::Own,
+                    gated: false,
                     key_width: input,
                     qk_norm: None,
                     v_norm: None,

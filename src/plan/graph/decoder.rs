@@ -1,6 +1,7 @@
 //! The language model: embeddings, stack, output projection.
 
 use super::{NormPlan, Resolver, StackPlan};
+use crate::descriptor::family::PartRows;
 
 /// The language model.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +16,8 @@ pub struct DecoderPlan {
     pub embed_name: String,
     /// Rows and full name of a second table behind the first.
     pub embed_more: Option<(usize, String)>,
+    /// A second embedding, cut into parts for the blocks.
+    pub parts: Option<PartRowsPlan>,
     /// The maps from embeddings to rows of the stack and back, where their widths differ.
     pub project: Option<(String, String)>,
     /// Factor on token embeddings.
@@ -48,7 +51,61 @@ pub struct PositionRowsPlan {
     pub name: String,
 }
 
+/// A second embedding of every token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PartRowsPlan {
+    /// Rows of the table.
+    pub rows: usize,
+    /// Elements of a part.
+    pub width: usize,
+    /// Elements of all parts.
+    pub all: usize,
+    /// The row that media rows take; `None`: that of their token.
+    pub media: Option<usize>,
+    /// Factor on the table's rows.
+    pub scale: f32,
+    /// The table's name below the decoder's root, without `.weight`.
+    pub name: String,
+    /// The name of the map from the first embedding.
+    pub project: String,
+    /// Factor on what it gives.
+    pub project_scale: f32,
+    /// The norm of its parts.
+    pub norm: NormPlan,
+    /// Factor on the sum.
+    pub mix: f32,
+}
+
 impl Resolver<'_> {
+    /// `None` where blocks take no parts, or where something is wrong and a problem is kept.
+    fn parts(&mut self, parts: &PartRows, stack: &StackPlan) -> Option<PartRowsPlan> {
+        let key = "decoder.embed.parts";
+        let width = stack.kinds.first()?.inputs.as_ref()?.width;
+        let rows =
+            self.size(&format!("{key}.rows"), "the number of embedding rows", &parts.rows, 1)?;
+        let all = self.product(key, "width of all parts", &[stack.layers, width])?;
+        let media = match &parts.media {
+            Some(row) => Some(self.size(&format!("{key}.media"), "the row of media", row, 0)?),
+            None => None,
+        };
+        let scale = self.optional_number(&format!("{key}.scale"), parts.scale.as_ref());
+        let project_scale =
+            self.optional_number(&format!("{key}.project_scale"), parts.project_scale.as_ref());
+        let mix = self.optional_number(&format!("{key}.mix"), parts.mix.as_ref());
+        Some(PartRowsPlan {
+            rows,
+            width,
+            all,
+            media,
+            scale: scale.unwrap_or(1.0),
+            name: parts.name.clone(),
+            project: parts.project.clone(),
+            project_scale: project_scale.unwrap_or(1.0),
+            norm: self.norm(&format!("{key}.norm"), &parts.norm)?,
+            mix: mix.unwrap_or(1.0),
+        })
+    }
+
     /// `crosses`: whether media rows are keys of attention rather than rows of the prompt.
     pub(super) fn decoder(&mut self, crosses: bool) -> Option<DecoderPlan> {
         let decoder = &self.family.decoder;
@@ -111,6 +168,7 @@ impl Resolver<'_> {
             let names = embed.project_in.clone().zip(embed.project_out.clone()).ok_or_else(missing);
             Some(self.keep("decoder.embed.project_in", names)?)
         };
+        let parts = embed.parts.as_ref().and_then(|parts| self.parts(parts, &stack));
         let (rows, more) = (rows?, more?);
         Some(DecoderPlan {
             table_rows: rows,
@@ -118,6 +176,7 @@ impl Resolver<'_> {
             embed_width,
             embed_name: name?,
             embed_more: more,
+            parts,
             project,
             embed_scale: scale.unwrap_or(1.0),
             scale_media: scale_media?,

@@ -22,6 +22,8 @@ pub struct PatchPlan {
     pub block: usize,
     /// Whether there is a bias.
     pub bias: bool,
+    /// Whether pixels x enter as 2 x − 1.
+    pub spread: bool,
     /// The tensor's name.
     pub name: String,
     /// A norm of patch rows before positions are added.
@@ -69,6 +71,8 @@ pub struct PositionPlan {
     pub tensor: String,
     /// Axes of size 1 in front.
     pub ones: usize,
+    /// Tables, one per axis of the grid; `None`: one over all positions.
+    pub axes: Option<usize>,
     /// What happens where a picture has another grid.
     pub resize: TableResize,
 }
@@ -160,6 +164,7 @@ impl Resolver<'_> {
         let block =
             self.size_or(&format!("{key}.block"), "the patch block", patch.block.as_ref(), 1, 1);
         let bias = self.flag(&format!("{key}.bias"), &patch.bias);
+        let spread = self.flag_or(&format!("{key}.spread"), patch.spread.as_ref(), false);
         let norm = self.optional_norm(&format!("{key}.norm"), patch.norm.as_ref());
         Some(PatchPlan {
             size: size?,
@@ -167,6 +172,7 @@ impl Resolver<'_> {
             frames: frames?,
             block: block?,
             bias: bias?,
+            spread: spread?,
             name: patch.name.clone(),
             norm,
         })
@@ -220,7 +226,13 @@ impl Resolver<'_> {
         let tensor = self.stored(key, table.name.as_ref(), table.parameter.as_ref())?;
         let resize =
             self.choice_or(&format!("{key}.resize"), table.resize.as_ref(), TableResize::None)?;
-        Some(PositionPlan { rows, tensor, ones: table.ones as usize, resize })
+        let axes = match &table.axes {
+            Some(count) => {
+                Some(self.size(&format!("{key}.axes"), "the number of tables", count, 1)?)
+            }
+            None => None,
+        };
+        Some(PositionPlan { rows, tensor, ones: table.ones as usize, axes, resize })
     }
 
     fn tiles(&mut self, key: &str, tiles: &TilePositions) -> Option<TilesPlan> {

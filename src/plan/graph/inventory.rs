@@ -37,21 +37,23 @@ impl Resolver<'_> {
             return None;
         }
         let optional = self.flag_or(&format!("{key}.optional"), module.optional.as_ref(), false)?;
-        let mut letters: Vec<(String, Vec<i64>)> = Vec::new();
+        let mut letters: Vec<(String, Vec<String>)> = Vec::new();
         for (letter, each) in &module.each {
             let key = format!("{key}.each.{letter}");
             let values = match each {
                 Each::Count(count) => {
                     let count = self.size(&key, "the number of modules", count, 0)?;
-                    (0..count.min(MOST_TENSORS) as i64).collect()
+                    (0..count.min(MOST_TENSORS)).map(|value| value.to_string()).collect()
                 }
-                Each::List(list) => list.clone(),
+                Each::List(list) => list.iter().map(i64::to_string).collect(),
+                Each::Words(words) => words.clone(),
                 Each::Layers(some) => {
                     let of =
                         self.size(&format!("{key}.of"), "the number of layers", &some.of, 0)?;
                     let chosen =
                         self.layers(&format!("{key}.at"), &some.at, of.min(MOST_TENSORS))?;
-                    (0_i64..).zip(chosen).filter(|(_, chosen)| *chosen).map(|(at, _)| at).collect()
+                    let chosen = chosen.into_iter().enumerate().filter(|(_, chosen)| *chosen);
+                    chosen.map(|(at, _)| at.to_string()).collect()
                 }
             };
             letters.push((format!("{{{letter}}}"), values));
@@ -78,7 +80,7 @@ impl Resolver<'_> {
                 names = names
                     .iter()
                     .flat_map(|name| {
-                        values.iter().map(|value| name.replace(letter.as_str(), &value.to_string()))
+                        values.iter().map(|value| name.replace(letter.as_str(), value))
                     })
                     .collect();
             }

@@ -21,7 +21,7 @@ use crate::problem::{Place, Problem, Problems};
 
 pub use self::attention::{AttentionPlan, HeadNormPlan};
 pub use self::connector::{DeepStackPlan, OpPlan};
-pub use self::decoder::{DecoderPlan, PositionRowsPlan};
+pub use self::decoder::{DecoderPlan, PartRowsPlan, PositionRowsPlan};
 pub use self::encoder::{
     ClassPlan, EncoderPlan, FrameConvPlan, PatchPlan, PositionPlan, TilesPlan,
 };
@@ -29,7 +29,7 @@ pub use self::inventory::InventoryPlan;
 pub use self::mlp::{ExpertsPlan, MlpPlan};
 pub use self::norm::NormPlan;
 pub use self::rope::{RopePlan, ScalingPlan};
-pub use self::stack::{BlockPlan, StackPlan};
+pub use self::stack::{BlockPlan, LayerInputsPlan, StackPlan};
 
 /// The whole computation.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,27 +106,29 @@ impl GraphPlan {
     ) -> Result<Self, Problems> {
         let mut resolver = Resolver { family, source, values, problems: Problems::default() };
         // attention over media reads what a connector makes, which is as wide as the decoder
-        let splices = family.image.iter().map(|media| &media.connector.splice);
-        let splices = splices.chain(family.audio.iter().map(|media| &media.connector.splice));
-        let crosses =
-            splices.map(|splice| values.choice(splice)).any(|splice| splice == Ok(Splice::Cross));
+        let connectors = family.image.iter().filter_map(|media| media.connector.as_ref());
+        let connectors =
+            connectors.chain(family.audio.iter().filter_map(|media| media.connector.as_ref()));
+        let crosses = connectors
+            .map(|connector| values.choice(&connector.splice))
+            .any(|splice| splice == Ok(Splice::Cross));
         let decoder = resolver.decoder(crosses);
         let hidden = decoder.as_ref().map_or(0, |decoder| decoder.stack.width);
-        let mut encoder = |modality, tower: &Tower, features: &Features, connector: &Connector| {
-            resolver.encoder(modality, tower, features, connector, hidden)
-        };
-        let image = match &family.image {
-            Some(media) => {
-                encoder("image", &media.tower, &media.features, &media.connector).map(Some)
+        let mut encoder = |modality, parts: Option<(&Tower, &Features, &Connector)>| match parts {
+            Some((tower, features, connector)) => {
+                resolver.encoder(modality, tower, features, connector, hidden).map(Some)
             }
+            // no such modality, or its encoder is described by an inventory
             None => Some(None),
         };
-        let audio = match &family.audio {
-            Some(media) => {
-                encoder("audio", &media.tower, &media.features, &media.connector).map(Some)
-            }
-            None => Some(None),
-        };
+        let image = family.image.as_ref().and_then(|media| {
+            Some((media.tower.as_ref()?, media.features.as_ref()?, media.connector.as_ref()?))
+        });
+        let image = encoder("image", image);
+        let audio = family.audio.as_ref().and_then(|media| {
+            Some((media.tower.as_ref()?, media.features.as_ref()?, media.connector.as_ref()?))
+        });
+        let audio = encoder("audio", audio);
         let inventory = resolver.inventory();
         let positions = match &family.positions {
             Positions::Sequential { start } => PositionRule::Sequential { start: *start },

@@ -27,6 +27,8 @@ pub struct RopePlan {
     pub sections: Vec<usize>,
     /// Whether sections are dealt out in turn.
     pub interleaved: bool,
+    /// Whether every axis turns a run of elements of its own.
+    pub apart: bool,
 }
 
 /// A change of the rotary frequencies, its numbers known.
@@ -195,6 +197,7 @@ impl Resolver<'_> {
             self.choice_or(&format!("{key}.ladder"), rope.ladder.as_ref(), Ladder::Split)?;
         let interleaved =
             self.flag_or(&format!("{key}.interleaved"), rope.interleaved.as_ref(), false)?;
+        let apart = self.flag_or(&format!("{key}.apart"), rope.apart.as_ref(), false)?;
         let pairing = self.values.choice(&rope.pairing);
         let pairing = self.keep(&format!("{key}.pairing"), pairing)?;
         let sections = match &rope.sections {
@@ -243,6 +246,7 @@ impl Resolver<'_> {
             pairing,
             sections,
             interleaved,
+            apart,
         })
     }
 }

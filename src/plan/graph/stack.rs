@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use indexmap::IndexMap;
 
 use super::{AttentionPlan, MlpPlan, NormPlan, Resolver};
+use crate::backend::Activation;
 use crate::descriptor::block::{
     Attention, KeySource, LayerKind, Layers, NormWeight, Placement, Stack,
 };
@@ -17,6 +18,7 @@ const MOST_LAYERS: usize = 4096;
 
 /// A block.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "a block has each of these or not")]
 pub struct BlockPlan {
     /// The kind's name; empty for layers of no kind.
     pub kind: String,
@@ -36,8 +38,25 @@ pub struct BlockPlan {
     pub scaled: bool,
     /// Whether what they add is multiplied by the tanh of learned numbers.
     pub gated: bool,
+    /// Whether what comes out is multiplied by a learned number.
+    pub scalar: bool,
+    /// Whether what goes into and comes out of projections is clamped.
+    pub clipped: bool,
+    /// The part of a second embedding that it takes in.
+    pub inputs: Option<LayerInputsPlan>,
+    /// Whether an inventory lists what stands in place of the attention.
+    pub replaced: bool,
     /// Tensor names by slot, without the block's prefix.
     pub names: IndexMap<String, String>,
+}
+
+/// The part of a second embedding that a block takes in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerInputsPlan {
+    /// Its elements.
+    pub width: usize,
+    /// The activation.
+    pub act: Activation,
 }
 
 impl BlockPlan {
@@ -49,18 +68,12 @@ impl BlockPlan {
 
     /// The slots that must have names.
     fn slots(&self) -> Vec<&'static str> {
-        let mut slots = vec!["block", "o"];
+        let mut slots = vec!["block"];
         let norms = self.norm.weight != NormWeight::None;
         slots.extend(if norms { self.placement.slots() } else { &[] });
-        let attention = &self.attention;
-        slots.extend(if attention.fused { &["qkv"][..] } else { &["q", "k", "v"][..] });
-        let stored = |norm: &Option<super::HeadNormPlan>| {
-            norm.as_ref().is_some_and(|norm| norm.norm.weight != NormWeight::None)
-        };
-        if stored(&attention.qk_norm) {
-            slots.extend(["q_norm", "k_norm"]);
+        if !self.replaced {
+            slots.extend(self.attention.slots());
         }
-        slots.extend(stored(&attention.v_norm).then_some("v_norm"));
         if self.cross.is_some() {
             slots.extend(["cross_norm1", "cross_q", "cross_k", "cross_v", "cross_o"]);
         }
@@ -70,6 +83,11 @@ impl BlockPlan {
         }
         if self.gated {
             slots.extend(["gate1", "gate2"]);
+        }
+        slots.extend(self.scalar.then_some("scalar"));
+        if self.inputs.is_some() {
+            slots.extend(["input_gate", "input_out"]);
+            slots.extend(norms.then_some("input_norm"));
         }
         slots
     }
@@ -141,7 +159,7 @@ impl Resolver<'_> {
             },
             Layers::List(by) => {
                 self.values.integers(&Count::Expression(by.list.clone())).and_then(|list| {
-                    match (&by.otherwise, list.len()) {
+                    let listed = match (&by.otherwise, list.len()) {
                         (Some(text), 0) => self.condition_per_layer(text, count),
                         (None, 0) => Ok(vec![false; count]),
                         (_, length) if length == count => {
@@ -152,6 +170,13 @@ impl Resolver<'_> {
                             format!("`{}` does not have one item per layer", by.list),
                         )
                         .expected_found(format!("{count} items"), format!("{length}"))),
+                    };
+                    match &by.when {
+                        None => listed,
+                        Some(text) => {
+                            let further = self.condition_per_layer(text, count)?;
+                            Ok(listed?.into_iter().zip(further).map(|(a, b)| a && b).collect())
+                        }
                     }
                 })
             }
@@ -189,6 +214,7 @@ impl Resolver<'_> {
             cross: None,
             mlp: None,
             gated: None,
+            replaced: None,
             names: IndexMap::new(),
         };
         let mut kind_of: Vec<Option<usize>> = vec![None; layers];
@@ -221,7 +247,35 @@ impl Resolver<'_> {
             .into_iter()
             .map(|kind| kind.and_then(|kind| places.get(kind).copied()).unwrap_or(plain))
             .collect();
-        Some(StackPlan { layers, width, kinds, kind_of, key })
+        let stack = StackPlan { layers, width, kinds, kind_of, key };
+        self.earlier_keys(&stack)?;
+        Some(stack)
+    }
+
+    /// Layers that take keys of an earlier layer have one.
+    fn earlier_keys(&mut self, stack: &StackPlan) -> Option<()> {
+        let seen = |block: &BlockPlan| {
+            let AttentionPlan { mask, window, kv_heads, head_dim, .. } = block.attention;
+            (mask, window, kv_heads, head_dim)
+        };
+        let attends = |index: &usize| !stack.block(*index).replaced;
+        for index in (0..stack.layers).filter(attends) {
+            let block = stack.block(index);
+            let makes = |earlier: usize| {
+                let earlier = stack.block(earlier);
+                earlier.attention.over == KeySource::Rows && seen(earlier) == seen(block)
+            };
+            if block.attention.over == KeySource::Earlier && !(0..index).filter(attends).any(makes)
+            {
+                let problem = Problem::error(
+                    "earlier-keys",
+                    format!("no layer before layer {index} makes keys for it"),
+                )
+                .expected_found("one with the same mask, window and heads", "none");
+                return self.keep(&format!("{}.kinds.{}", stack.key, block.kind), Err(problem));
+            }
+        }
+        Some(())
     }
 
     fn block(
@@ -260,6 +314,21 @@ impl Resolver<'_> {
         let gated_key = if change.gated.is_some() { &kind_key } else { key };
         let gated = change.gated.as_ref().or(stack.gated.as_ref());
         let gated = self.flag_or(&format!("{gated_key}.gated"), gated, false)?;
+        let scalar = self.flag_or(&format!("{key}.scalar"), stack.scalar.as_ref(), false)?;
+        let clipped = self.flag_or(&format!("{key}.clipped"), stack.clipped.as_ref(), false)?;
+        let replaced =
+            self.flag_or(&format!("{kind_key}.replaced"), change.replaced.as_ref(), false)?;
+        let inputs = match &stack.inputs {
+            Some(inputs) => {
+                let key = format!("{key}.inputs");
+                let what = "the width of a block's part";
+                let width = self.size(&format!("{key}.width"), what, &inputs.width, 0)?;
+                let act = self.values.choice(&inputs.act);
+                let act = self.keep(&format!("{key}.act"), act)?;
+                (width > 0).then_some(LayerInputsPlan { width, act })
+            }
+            None => None,
+        };
         let mut names = stack.names.clone();
         names.extend(change.names.clone());
         let block = BlockPlan {
@@ -272,6 +341,10 @@ impl Resolver<'_> {
             residual: residual.unwrap_or(1.0),
             scaled,
             gated,
+            scalar,
+            clipped,
+            inputs,
+            replaced,
             names,
         };
         for slot in block.slots() {

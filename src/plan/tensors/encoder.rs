@@ -32,7 +32,9 @@ impl List {
             self.add(class.parameter.clone(), shape, &at("tower.class.parameter"));
         }
         if let Some(table) = &encoder.position {
-            let shape = axes(table.ones, &[table.rows, width]);
+            let mut shape = vec![1; table.ones];
+            shape.extend(table.axes);
+            shape.extend([table.rows, width]);
             self.add(table.tensor.clone(), shape, &at("tower.position.name"));
         }
         if let (Some(tiles), Some(table)) = (&encoder.tiles, &encoder.position) {

@@ -140,6 +140,13 @@ impl List {
             let shape = vec![*rows, decoder.embed_width];
             self.add(name.clone(), shape, "decoder.embed.more.parameter");
         }
+        if let Some(parts) = &decoder.parts {
+            let key = |key: &str| format!("decoder.embed.parts.{key}");
+            let table = format!("{}.weight", parts.name);
+            self.add(table, vec![parts.rows, parts.all], &key("name"));
+            self.linear(&parts.project, [parts.all, width], false, &key("project"));
+            self.norm(&parts.norm, parts.width, &key("norm.name"));
+        }
         if let Some(position) = &decoder.position {
             let shape = vec![position.rows + position.offset, width];
             self.add(format!("{}.weight", position.name), shape, "decoder.position.name");

@@ -2,7 +2,7 @@
 
 use super::List;
 use crate::backend::NormKind;
-use crate::descriptor::block::{MlpKind, NormReach, NormWeight, Stored};
+use crate::descriptor::block::{KeySource, MlpKind, NormReach, NormWeight, Stored, ValueSource};
 use crate::plan::graph::{AttentionPlan, BlockPlan, HeadNormPlan, MlpPlan, StackPlan};
 
 /// Slot, what is appended to its name, and the shape.
@@ -18,12 +18,17 @@ fn linear(slots: &mut Vec<Slot>, slot: &'static str, out: usize, input: usize, b
 fn attention(slots: &mut Vec<Slot>, plan: &AttentionPlan, width: usize, names: [&'static str; 4]) {
     let (query, keys) = (plan.heads * plan.head_dim, plan.kv_heads * plan.head_dim);
     let [q, k, v, o] = plan.bias;
+    let gates = if plan.gated { query } else { 0 };
     if plan.fused {
-        linear(slots, "qkv", query + 2 * keys, width, q || k || v);
+        linear(slots, "qkv", query + gates + 2 * keys, width, q || k || v);
     } else {
-        linear(slots, names[0], query, width, q);
-        linear(slots, names[1], keys, plan.key_width, k);
-        linear(slots, names[2], keys, plan.key_width, v);
+        linear(slots, names[0], query + gates, width, q);
+        if plan.over != KeySource::Earlier {
+            linear(slots, names[1], keys, plan.key_width, k);
+            if plan.values == ValueSource::Own {
+                linear(slots, names[2], keys, plan.key_width, v);
+            }
+        }
     }
     linear(slots, names[3], width, query, o);
 }
@@ -85,6 +90,23 @@ fn mlp(slots: &mut Vec<Slot>, plan: &MlpPlan, width: usize) {
     }
 }
 
+fn head_norms(slots: &mut Vec<Slot>, plan: &AttentionPlan) {
+    let (query, keys) = (plan.heads * plan.head_dim, plan.kv_heads * plan.head_dim);
+    let own = plan.over != KeySource::Earlier;
+    if let Some(norm) = &plan.qk_norm {
+        head_norm(slots, "q_norm", norm, plan.head_dim, query);
+        if own {
+            head_norm(slots, "k_norm", norm, plan.head_dim, keys);
+        }
+    }
+    if let Some(norm) = plan.v_norm.as_ref().filter(|_| own) {
+        head_norm(slots, "v_norm", norm, plan.head_dim, keys);
+    }
+}
+
+/// The slots whose projections have bounds where a stack is clipped.
+const CLIPPED: [&str; 9] = ["q", "k", "v", "qkv", "o", "gate", "up", "gate_up", "down"];
+
 /// Every slot of a block with its shape.
 fn slots(block: &BlockPlan, width: usize) -> Vec<Slot> {
     let mut slots = Vec::new();
@@ -99,14 +121,9 @@ fn slots(block: &BlockPlan, width: usize) -> Vec<Slot> {
             slots.push((slot, ".bias", vec![width]));
         }
     }
-    attention(&mut slots, plan, width, ["q", "k", "v", "o"]);
-    let (query, keys) = (plan.heads * plan.head_dim, plan.kv_heads * plan.head_dim);
-    if let Some(norm) = &plan.qk_norm {
-        head_norm(&mut slots, "q_norm", norm, plan.head_dim, query);
-        head_norm(&mut slots, "k_norm", norm, plan.head_dim, keys);
-    }
-    if let Some(norm) = &plan.v_norm {
-        head_norm(&mut slots, "v_norm", norm, plan.head_dim, keys);
+    if !block.replaced {
+        attention(&mut slots, plan, width, ["q", "k", "v", "o"]);
+        head_norms(&mut slots, plan);
     }
     if let Some(cross) = &block.cross {
         attention(&mut slots, cross, width, ["cross_q", "cross_k", "cross_v", "cross_o"]);
@@ -117,6 +134,17 @@ fn slots(block: &BlockPlan, width: usize) -> Vec<Slot> {
     }
     if block.gated {
         slots.extend([("gate1", "", vec![1]), ("gate2", "", vec![1])]);
+    }
+    slots.extend(block.scalar.then(|| ("scalar", "", vec![1])));
+    if let Some(inputs) = &block.inputs {
+        linear(&mut slots, "input_gate", inputs.width, width, false);
+        linear(&mut slots, "input_out", width, inputs.width, false);
+        if block.norm.weight != NormWeight::None {
+            slots.push(("input_norm", ".weight", vec![width]));
+        }
+        if block.norm.bias {
+            slots.push(("input_norm", ".bias", vec![width]));
+        }
     }
     slots
 }
@@ -135,6 +163,12 @@ impl List {
             for (slot, suffix, shape) in slots {
                 let key = stack.name_key(index, slot);
                 let Some(name) = block.name(index, slot) else { continue };
+                if block.clipped && *suffix == ".weight" && CLIPPED.contains(slot) {
+                    let owner = name.rsplit_once('.').map_or(name.as_str(), |(owner, _)| owner);
+                    for bound in ["input_min", "input_max", "output_min", "output_max"] {
+                        self.add(format!("{owner}.{bound}"), Vec::new(), &key);
+                    }
+                }
                 let experts = block.mlp.experts.as_ref();
                 match experts.filter(|_| name.contains("{e}")) {
                     Some(experts) => {
