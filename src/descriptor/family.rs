@@ -93,7 +93,7 @@ pub struct Token {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Prompt {
-    /// `{media}` stands for all markers, `{text}` for the prompt.
+    /// `{media}` stands for all markers, `{text}` for the prompt, `{bos}` for the first token, which is then added nowhere else.
     #[schemars(extend("x-reads" = "prompt"))]
     pub raw: String,
 }
