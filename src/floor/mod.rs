@@ -210,7 +210,7 @@ impl Plan {
             Error::new(ErrorKind::NoNumber, what)
         };
         let number = |maximum: &Maximum<MediaSize>| u64::try_from(maximum.value).unwrap_or(0);
-        let alone = media.largest_expansion(&literal).map_err(failed)?.ok_or_else(refused)?;
+        let alone = media.largest_expansion(literal).map_err(failed)?.ok_or_else(refused)?;
         let embeds = media.largest_embeds().map_err(failed)?.ok_or_else(refused)?;
         let patches = media.largest_patches().map_err(failed)?;
         let states = media.largest_states().map_err(failed)?;
@@ -223,7 +223,7 @@ impl Plan {
             })?;
         // two independent statements of one number: the formula, and the strip run forward
         let forward = media
-            .cost(alone.witness, 1, &literal)
+            .cost(alone.witness, 1, literal)
             .map_err(|message| Error::new(ErrorKind::NoNumber, message))?;
         if alone.exact && forward.expansion != tokens {
             let problem = Problem::error(
@@ -243,7 +243,7 @@ impl Plan {
             return Err(no_number(problem.into()));
         }
         // an item among others must not cost more than the floor says
-        let among = media.largest_among_several(&literal).map_err(failed)?;
+        let among = media.largest_among_several(literal).map_err(failed)?;
         let expansion = among.filter(|among| among.value > alone.value).unwrap_or(alone);
         let tokens = number(&expansion);
         let framing = self.framing(media);

@@ -4,7 +4,7 @@
     venv/bin/pip install torch==2.15.0 torchvision==0.29.2 transformers==5.24.0 numpy==2.4.6 pillow==13.0.0 jinja2==3.1.6 \\
         num2words timm
     cargo build
-    venv/bin/python tests/scripts/make_witnesses.py target/debug/spec            # all of tests/fixtures/witness (3 min)
+    venv/bin/python tests/scripts/make_witnesses.py target/debug/spec            # all of tests/fixtures/witness (5 min)
     venv/bin/python tests/scripts/make_witnesses.py target/debug/spec llava      # some
     venv/bin/python tests/scripts/make_witnesses.py target/debug/spec --verify   # recompute and compare
     venv/bin/python tests/scripts/make_witnesses.py target/debug/spec --oracle DIR   # make the folders again before
@@ -18,14 +18,16 @@ stored, so nobody needs it to record or to verify.
 `AutoProcessor` with the marker as the whole text. Pixel (x, y) is R = 5x + 3y, G = xy, B = 255 - 2x - 9y, modulo 256; sample i
 is (i * 7919) mod 65536 - 32768.
 
-reference.json: for every folder where its settings are from and whether that file was `published` where one could see it, and
-for every item the `size`, why it is there (`of`: the maxima that it is the witness of, or `other`), and
+reference.json: for every folder the entry of floors.json that its `settings` are from, whether they were compared with
+`published` files (else they are as remembered, or class defaults) and what was `set` over them, and for every item the `size`, why it is there (`of`: the maxima that it is the witness of, or `other`), and
 
 * `tokens`: how many tokens the processor puts in place of the marker, and `ids`, the FNV-1a-64 of these ids, 4 bytes each,
   little endian;
 * `soft`: how many of them take a row or a learned vector (for cross-attention, none);
 * `views`: [height, width, how many] of what the tower receives, without padding; `patches` in them, class rows left out;
 * `pixels`: a checksum of their float32 values, channels before rows before columns, view after view: see `checksum`;
+* `message`: the number of tokens of a user message of the item and "What is this?" as the chat template lays it out (without
+  one, as the processor does), `message_ids` their hash, `text` their number without the item; of witnesses of `expansion`;
 * `refused`: the processor raised this class of exception.
 """
 import argparse
@@ -41,7 +43,7 @@ import wave
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ["OMP_NUM_THREADS"] = "1"  # with two, a plain resize in floats (Molmo2) rounds some ties to the other side
 warnings.filterwarnings("ignore")
 
 import numpy as np  # noqa: E402
@@ -112,7 +114,7 @@ FOLDERS = {
                  [vision(image_size=[448, 448], patch_size=[14, 14]), top(image_seq_length=256)], {}),
     "ayavision": ("aya_vision", "aya_vision", False, [vision(image_size=364, patch_size=14)], {}),
     "pixtral": ("pixtral", "pixtral", False, [vision(image_size=1024, patch_size=16)], {}),
-    "mistral3": ("mistral3", "mistral3", True, [vision(image_size=1540, patch_size=14)], {}),
+    "mistral3": ("mistral3", "mistral3", False, [vision(image_size=1540, patch_size=14)], {}),
     "gemma4": ("gemma4", "gemma4_280", True, [vision(patch_size=16, pooling_kernel_size=3, default_output_length=280),
                                               top(vision_soft_tokens_per_image=280)], {}),
     "gemma3n": ("gemma3n", "gemma3n", False,
@@ -139,7 +141,7 @@ def make(name, oracle):
         of_processor = floors["image"][entry]["processor_config"]
         sound = {"feature_size": 128} if name in ("gemma3n", "gemma4") else {}
     else:
-        pictures, of_processor = floors["audio"][entry]["config"], {}
+        pictures, of_processor = floors["audio"][entry]["config"], None
         sound = {}
     if "image_processor" in processor:
         processor["image_processor"].update(pictures)
@@ -295,9 +297,34 @@ def between(name, ids, processor):
     return ids
 
 
-def item(name, processor, modality, size, scratch, witness):
+def message(name, processor, modality, media, call):
+    """The ids of one user message with an item and a text, and their number without the item."""
+    text, kind = "What is this?", {"type": modality}
+    tokenizer = processor.tokenizer
+    if processor.chat_template is None:
+        marked = f"<image>{text}" if name == "paligemma" else text
+        ids = processor(text=marked, **media, return_tensors="np", **call)["input_ids"]
+        # PaliGemma's processor refuses a text alone: the first token, the text and a line break
+        alone = 1 + len(tokenizer(text + "\n")["input_ids"]) if name == "paligemma" else len(tokenizer(text)["input_ids"])
+    else:
+        contents = [[kind, {"type": "text", "text": text}], [{"type": "text", "text": text}]]
+        with_item, without = (processor.apply_chat_template([{"role": "user", "content": content}],
+                                                            add_generation_prompt=True, tokenize=False)
+                              for content in contents)
+        bos = tokenizer.bos_token
+        adds = [not (bos and rendered.startswith(bos)) for rendered in (with_item, without)]
+        ids = processor(text=with_item, **media, return_tensors="np", **{**call, "add_special_tokens": adds[0]})["input_ids"]
+        alone = processor(text=without, return_tensors="np", add_special_tokens=adds[1])["input_ids"]
+        alone = len(np.asarray(alone)[0])
+    ids = np.asarray(ids)[0].tolist()
+    return {"message": len(ids), "message_ids": fnv(ids), "text": alone}
+
+
+def item(name, processor, modality, size, scratch, of):
     """What the processor makes of one picture or clip."""
+    witness = of != ["other"]
     call = dict(FOLDERS[name][4].get("call", {}))
+    plain = dict(call)
     if name != "paligemma":
         call["add_special_tokens"] = False
     text = marker(name, processor, modality)
@@ -316,6 +343,8 @@ def item(name, processor, modality, size, scratch, witness):
     if soft is None:
         soft = "<image>" if name in ("blip2", "instructblip") else getattr(processor.image_token, "content", processor.image_token)
     found = {"tokens": len(ids), "ids": fnv(ids)}
+    if "expansion" in of:
+        found.update(message(name, processor, modality, media, plain))
     found["soft"] = 0 if name == "mllama" else ids.count(processor.tokenizer.convert_tokens_to_ids(soft))
     if modality == "image":
         views = views_of(out, processor)
@@ -359,7 +388,7 @@ def record(name, binary, scratch):
         for size in SIZES if modality == "image" else LENGTHS:
             wanted.setdefault(size, ["other"])
         for size, of in wanted.items():
-            found = item(name, processor, modality, size, scratch, of != ["other"])
+            found = item(name, processor, modality, size, scratch, of)
             items.append({"modality": modality, "size": size if modality == "audio" else list(size), "of": of, **found})
         top_of = max(entry.get("tokens", 0) for entry in items if entry["modality"] == modality)
         print(f"{name} {modality}: {budget['expansion']} in {budget['witness']}, the reference at most {top_of}", flush=True)
