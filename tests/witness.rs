@@ -28,7 +28,7 @@ const SMALL: u64 = 400_000;
 /// Folders whose processor puts a first token in front that the tokenizer does not add; no family file can say so.
 const FIRST: [&str; 2] = ["molmo2", "molmo2columns"];
 
-/// Folders whose strip of a picture begins with a line break: the reference tokenises the expanded text, in which that merges
+/// Folders whose strips begin with a line break: the reference tokenises the expanded text, in which that merges
 /// with the template's own break. There are as many tokens, but others.
 const MERGED: [&str; 2] = ["gemma3", "gemma3n"];
 
@@ -260,7 +260,7 @@ impl Subject {
         assert_eq!((more + alone.ids.len()) as u64, number(&item.0["text"]), "{name}");
         let ids = [first, prompt.ids.clone()].concat();
         assert_eq!(ids.len() as u64, number(&item.0["message"]), "{name}");
-        let merged = MERGED.contains(&self.name.as_str()) && item.modality() == Modality::Image;
+        let merged = MERGED.contains(&self.name.as_str());
         assert_eq!(hash(&ids) != item.0["message_ids"], merged, "{name}");
         // a picture can save a token: a break that the text behind it would have split stays whole
         let cost = ((prompt.ids.len() - alone.ids.len()) as u64).max(count.expansion);
