@@ -93,7 +93,8 @@ pub struct Token {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Prompt {
-    /// The layout where checkpoints carry no chat template: `{media}` stands for all markers, `{text}` for the prompt.
+    /// The layout where checkpoints carry no chat template: `{media}` stands for all markers, `{text}` for the prompt, `{bos}`
+    /// for the first token, which is then added nowhere else.
     #[schemars(extend("x-reads" = "prompt"))]
     pub raw: Option<String>,
     /// The chat template (Jinja) that the reference's processor class brings along; a checkpoint's own processor template

@@ -168,8 +168,8 @@ impl PromptMaker {
             Request::Messages(messages) => {
                 let text = self.render(messages)?;
                 let bos = self.files.special("bos_token");
-                let ids =
-                    self.tokenizer.encode(&text, adds_special_tokens(&text, bos.as_deref()))?;
+                let adds = !self.places_bos() && adds_special_tokens(&text, bos.as_deref());
+                let ids = self.tokenizer.encode(&text, adds)?;
                 self.expand(&ids, items, plan, false)
             }
             Request::Raw(text) => {
@@ -195,6 +195,12 @@ impl PromptMaker {
                     ))
             }
         }
+    }
+
+    /// Whether the family's own layout is used and says where the first token stands; it may stand behind the pictures.
+    fn places_bos(&self) -> bool {
+        let layout = self.raw_layout.as_ref().filter(|_| self.template.is_none());
+        layout.is_some_and(|layout| layout.contains("{bos}"))
     }
 
     /// The family's own layout of one user message, for checkpoints without a template.
