@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(plain, PLAIN_TEXTS);
     }
 
-    const PLAIN_TEXTS: [&str; 36] = [
+    const PLAIN_TEXTS: [&str; 40] = [
         "Audio.literals",
         "ClassRow.parameter",
         "ConnectorOp.name",
