@@ -202,6 +202,76 @@ mod tests {
         assert_eq!(clip.layout(160).get("frames"), Some(0));
     }
 
+    /// The lengths of `tests/scripts/clip_sweep.py`.
+    struct Lengths {
+        state: u64,
+        limit: u64,
+        hop: u64,
+        span: u64,
+    }
+
+    impl Lengths {
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = self.state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            ((u128::from(z ^ (z >> 31)) * u128::from(sides)) >> 64) as u64
+        }
+
+        fn draw(&mut self, index: usize) -> u64 {
+            let Self { limit, hop, span, .. } = *self;
+            match index % 4 {
+                0 => 1 + self.roll(4 * span + 2 * hop),
+                1 => {
+                    let frames = self.roll(limit / hop + 2);
+                    (frames * hop + span + self.roll(5)).saturating_sub(3).max(1)
+                }
+                2 => limit + self.roll(2 * span + 5) - span - 2,
+                _ => 1 + self.roll(limit + limit / 4),
+            }
+        }
+    }
+
+    /// Frames and rows of 24 576 clips, as the reference's extractors mask and its processors count them.
+    #[test]
+    fn equals_the_reference() {
+        let table = include_str!("../../tests/fixtures/layout/clip.txt");
+        let pool = Step { kernel: 2, stride: 2, padding: 0 };
+        let mut settings = 0;
+        for part in table.split("setting ").skip(1) {
+            let mut lines = part.lines();
+            let setting: Vec<u32> =
+                lines.next().unwrap().split(' ').map(|number| number.parse().unwrap()).collect();
+            let [kind, limit, lead, hop, span] = setting[..] else { panic!("{setting:?}") };
+            let steps = vec![convolution(), if kind == 0 { pool } else { convolution() }];
+            let clip = Clip::new(16_000, limit, lead, hop, span, steps).unwrap();
+            let [limit, hop, span] = [limit, hop, span].map(u64::from);
+            let mut lengths = Lengths { state: settings, limit, hop, span };
+            settings += 1;
+            let answers: Vec<(u64, [u32; 2])> = (0..4096)
+                .map(|index| {
+                    let samples = lengths.draw(index);
+                    let layout = clip.layout(samples);
+                    (samples, ["frames", "rows"].map(|name| layout.get(name).unwrap()))
+                })
+                .collect();
+            for (samples, [frames, rows]) in &answers[..64] {
+                assert_eq!(lines.next(), Some(format!("{samples} {frames} {rows}").as_str()));
+            }
+            let mut hashes = lines.flat_map(|line| line.split(' '));
+            for block in answers.chunks(64) {
+                let bytes = block.iter().flat_map(|(_, answer)| *answer).flat_map(u32::to_le_bytes);
+                let hash = bytes.fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+                    (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
+                });
+                assert_eq!(hashes.next(), Some(format!("{hash:016x}").as_str()), "{block:?}");
+            }
+            assert_eq!(hashes.next(), None);
+        }
+        assert_eq!(settings, 6);
+    }
+
     #[test]
     fn zeros_are_refused() {
         assert!(Clip::new(0, 1, 0, 1, 1, vec![]).is_err());
