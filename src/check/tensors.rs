@@ -44,6 +44,22 @@ struct Candidate {
     graph: GraphPlan,
 }
 
+/// Whether a stored tensor has the shape that it should have; of two that continue each other, both together.
+fn has_shape(spec: &TensorSpec, shape: &[usize], root: &Root, listing: &Listing) -> bool {
+    if shape == spec.shape {
+        return true;
+    }
+    let Some((other, total)) = &spec.joined else { return false };
+    let other = listing.tensors.get(&spec.component.full_name(root, other));
+    let Some(other) = other.and_then(|other| other.shape.as_ref()) else { return false };
+    match (shape, &other[..], &spec.shape[..]) {
+        ([rows, width], [others, other_width], [_, wanted]) => {
+            width == wanted && other_width == wanted && rows.checked_add(*others) == Some(*total)
+        }
+        _ => false,
+    }
+}
+
 /// How well a form of the weights fits under a root: how many known tensors are stored, and how many of these have the
 /// shape that they should have.
 fn fit(specs: &[TensorSpec], root: &Root, listing: &Listing) -> (usize, usize) {
@@ -52,7 +68,8 @@ fn fit(specs: &[TensorSpec], root: &Root, listing: &Listing) -> (usize, usize) {
     for spec in specs {
         if let Some(tensor) = listing.tensors.get(&spec.component.full_name(root, &spec.name)) {
             present += 1;
-            shaped += usize::from(tensor.shape.as_ref().is_none_or(|shape| *shape == spec.shape));
+            let fits = |shape: &Vec<usize>| has_shape(spec, shape, root, listing);
+            shaped += usize::from(tensor.shape.as_ref().is_none_or(fits));
         }
     }
     (present, shaped)
@@ -155,7 +172,7 @@ fn complaints(
             continue;
         };
         if let Some(shape) = &tensor.shape
-            && *shape != spec.shape
+            && !has_shape(spec, shape, root, listing)
         {
             complain(
                 "tensor-shape",

@@ -5,13 +5,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::image::{Tables, bare_frame};
-use super::slot::Count;
+use super::slot::{Count, Flag};
 use super::tower::{Connector, Features, Tower};
 
 /// Everything about clips of sound.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Audio {
+    /// Whether a checkpoint takes sound at all; left out, it does. Where it does not, it has neither budget nor tower for it.
+    pub when: Option<Flag>,
     /// The token that stands for one clip in a rendered prompt, by its name in `[tokens]`.
     #[schemars(extend("x-reads" = "token"))]
     pub marker: String,

@@ -140,6 +140,13 @@ impl MediaPlan {
             Modality::Image => family.image.as_ref()?.tables(),
             Modality::Audio => family.audio.as_ref()?.tables(),
         };
+        let taken = match modality {
+            Modality::Image => None,
+            Modality::Audio => family.audio.as_ref().and_then(|audio| audio.when.as_ref()),
+        };
+        if taken.is_some_and(|when| values.flag(when) == Ok(false)) {
+            return None;
+        }
         if let Some(reason) = &family.family.no_budget {
             let problem =
                 Problem::error("no-budget", format!("this family has no budget: {reason}"));

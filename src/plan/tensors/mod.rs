@@ -74,6 +74,8 @@ pub struct TensorSpec {
     pub required: bool,
     /// The key in the family file that asks for it.
     pub key: String,
+    /// Another tensor that this one is continued by, or continues: together they have so many rows, however these are cut.
+    pub joined: Option<(String, usize)>,
 }
 
 /// Every tensor of the computation.
@@ -105,7 +107,14 @@ struct List {
 impl List {
     fn add(&mut self, name: String, shape: Vec<usize>, key: &str) {
         let (component, required) = (self.component, self.required);
-        self.specs.push(TensorSpec { component, name, shape, required, key: key.to_owned() });
+        self.specs.push(TensorSpec {
+            component,
+            name,
+            shape,
+            required,
+            key: key.to_owned(),
+            joined: None,
+        });
     }
 
     /// `[out, in]` and a bias.
@@ -139,6 +148,11 @@ impl List {
         if let Some((rows, name)) = &decoder.embed_more {
             let shape = vec![*rows, decoder.embed_width];
             self.add(name.clone(), shape, "decoder.embed.more.parameter");
+            let total = decoder.table_rows + rows;
+            let names = [decoder.embed_name.clone(), name.clone()];
+            for (spec, other) in self.specs.iter_mut().rev().zip(names) {
+                spec.joined = Some((other, total));
+            }
         }
         if let Some(parts) = &decoder.parts {
             let key = |key: &str| format!("decoder.embed.parts.{key}");
