@@ -80,8 +80,9 @@ use std::collections::BinaryHeap;
 use std::error::Error as StdError;
 use std::fmt;
 
-use self::cone::{Cone, SQUARE, simplest_fraction};
+use self::cone::{Cone, SQUARE};
 use super::rounding::{half_even, half_even_quotient, isqrt};
+use super::witness::simplest_between;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The longest side of an image that a floor accounts for.
@@ -564,7 +565,7 @@ impl<'a> Search<'a> {
         if low > high {
             return None;
         }
-        let (long, short) = simplest_fraction((low, SQUARE), (high, SQUARE));
+        let (long, short) = simplest_between((low, SQUARE), (high, SQUARE));
         let long = u32::try_from(long).ok().filter(|&long| long <= self.area.longest)?;
         Some(Image { short: u32::try_from(short).ok()?, long })
     }

@@ -215,7 +215,7 @@ impl CeilGrid {
                         high = middle - 1;
                     }
                 }
-                let ratio = |short: u32| (u64::from(short), u64::from(LONGEST_SIDE));
+                let ratio = |short: u32| (u128::from(short), u128::from(LONGEST_SIDE));
                 let (short, long) = simplest_between(ratio(first), ratio(low));
                 add(image(wide, long as u32, short as u32));
                 first = low + 1;

@@ -13,10 +13,9 @@
 //! # Domain
 //!
 //! Clips of 0 to `limit` samples; every step is monotone, so rows never fall when samples grow. A formula that rises has its
-//! maximum at `limit`. Any other is evaluated once for each number of frames, at the shortest clip that has it: frames and
-//! rows are the same for all of them, and `samples` is theirs at the longest clip as well, which is evaluated too. So the
-//! maximum is exact for formulas over `frames` and `rows`; where one reads `samples`, only ends of such runs are tried, which is
-//! exact for formulas that are monotone in it.
+//! maximum at `limit`. Any other is evaluated at the shortest and the longest clip of each number of frames: between them
+//! `frames` and `rows` are the same, so a formula over these is exact. One whose value differs between the two reads
+//! `samples` as well, and is refused rather than guessed.
 
 use super::core::{Formula, Layout, Maximum};
 pub(super) use crate::descriptor::audio::CLIP as NAMES;
@@ -118,21 +117,29 @@ impl Clip {
                 hint: Some("a polynomial without negative factors needs one".to_owned()),
             });
         }
+        let mut shortest = 0;
         for frames in 0..=most {
             // the longest clip with so many frames
             let longest = (frames * u64::from(self.hop) + u64::from(self.span))
                 .saturating_sub(1 + u64::from(self.lead))
                 .min(limit);
-            for samples in [longest, longest.saturating_add(1).min(limit)] {
-                let value = formula.at(&self.layout(samples))?;
-                if value > best.value {
-                    best = Maximum { value, witness: samples, exact: true };
-                }
+            if longest < shortest {
+                continue;
             }
-        }
-        let shortest = formula.at(&self.layout(0))?;
-        if shortest > best.value {
-            best = Maximum { value: shortest, witness: 0, exact: true };
+            let value = formula.at(&self.layout(shortest))?;
+            if longest > shortest && formula.at(&self.layout(longest))? != value {
+                return Err(ExpressionError {
+                    message: "the formula would have to be evaluated on every clip".to_owned(),
+                    hint: Some(
+                        "one over `frames` and `rows` alone, or without negative factors, need not"
+                            .to_owned(),
+                    ),
+                });
+            }
+            if value > best.value {
+                best = Maximum { value, witness: longest, exact: true };
+            }
+            shortest = longest + 1;
         }
         Ok(Some(best))
     }
@@ -185,6 +192,8 @@ mod tests {
         let maximum =
             clip.maximum(&Formula { value: &falling, polynomial: None }).unwrap().unwrap();
         assert_eq!((maximum.value, clip.layout(maximum.witness).get("rows")), (100, Some(0)));
+        let of_samples = |layout: &Layout| Ok(i64::from(layout.get("samples").unwrap() % 7));
+        assert!(clip.maximum(&Formula { value: &of_samples, polynomial: None }).is_err());
     }
 
     /// F = (n + 160 − 321) // 160 + 1, then (F + 2 − 3) // 2 + 1 twice.

@@ -21,8 +21,8 @@ pub(crate) fn preferred(one: ImageSize, other: ImageSize) -> ImageSize {
 
 /// The fraction with the least numerator, and at once the least denominator, from `low` to `high`, ends included.
 ///
-/// Both are fractions of positive integers with `low <= high`.
-pub(crate) fn simplest_between(low: (u64, u64), high: (u64, u64)) -> (u64, u64) {
+/// Both are fractions with positive denominators, at least 0, and `low <= high` (Stern and Brocot).
+pub(super) fn simplest_between(low: (u128, u128), high: (u128, u128)) -> (u128, u128) {
     let (whole, rest) = (low.0 / low.1, low.0 % low.1);
     if rest == 0 {
         return (whole, 1);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn no_simpler_fraction_lies_between() {
-        for low in 1..30_u64 {
+        for low in 1..30_u128 {
             for high in low..30 {
                 for (below, above) in [(7, 7), (5, 3), (29, 29)] {
                     let (low, high) = ((low, below), (high, above));
@@ -63,7 +63,7 @@ mod tests {
                         continue;
                     }
                     let (numerator, denominator) = simplest_between(low, high);
-                    let inside = |numerator: u64, denominator: u64| {
+                    let inside = |numerator: u128, denominator: u128| {
                         numerator * low.1 >= low.0 * denominator
                             && numerator * high.1 <= high.0 * denominator
                     };

@@ -31,19 +31,3 @@ impl Cone {
         }
     }
 }
-
-/// The fraction with the least numerator, and at once the least denominator, in the closed interval from `low` to
-/// `high`, both at least 0 and given as fractions.
-pub(super) fn simplest_fraction(low: (u128, u128), high: (u128, u128)) -> (u128, u128) {
-    let whole = low.0 / low.1;
-    let rest = low.0 % low.1;
-    if rest == 0 {
-        return (whole, 1);
-    }
-    if whole < high.0 / high.1 {
-        return (whole + 1, 1);
-    }
-    // the same whole part: the reciprocals of the rests, whose order is reversed
-    let (numerator, denominator) = simplest_fraction((high.1, high.0 % high.1), (low.1, rest));
-    (whole * numerator + denominator, numerator)
-}

@@ -404,7 +404,7 @@ fn simplest_fractions() {
         ((5, 1), (9, 1), (5, 1)),
         ((51, 10), (91, 10), (6, 1)),
     ] {
-        assert_eq!(simplest_fraction(low, high), simplest);
+        assert_eq!(simplest_between(low, high), simplest);
     }
 }
 
