@@ -13,6 +13,7 @@ use formula::{Options, goldens, materialise};
 use serde_json::{Map, Value, json};
 use vlm_spec::check::{Report, check};
 use vlm_spec::checkpoint::Checkpoint;
+use vlm_spec::descriptor::RawDescriptor;
 use vlm_spec::problem::Level;
 
 fn fixtures() -> PathBuf {
@@ -370,4 +371,22 @@ fn tokens_templates_and_requirements() {
             );
         }
     }
+}
+
+/// A strip that differs from its formula at one layout in thousands, which no sample holds, is found out with a checkpoint.
+#[test]
+fn a_rare_disagreement_is_found() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rare");
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("rare.toml");
+    let strip = "(rows * 97 + cols == 497 ? <start> : ) [rows * cols: *]";
+    let text = format!("extends = \"qwen2vl\"\nexample = []\n\n[image]\nstrip = \"{strip}\"\n");
+    fs::write(&file, text).unwrap();
+    let raw = RawDescriptor::load(file.to_str().unwrap()).unwrap();
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/digits");
+    let checkpoint = Checkpoint::open(digits).unwrap();
+    let report = check(&raw, &checkpoint).unwrap();
+    let found = report.findings.iter().find(|finding| finding.code == "strip-length");
+    let message = &found.expect("the disagreement is found").message;
+    assert!(message.contains("rows = 5, cols = 12"), "{message}");
 }

@@ -4,6 +4,7 @@ mod family;
 mod tensors;
 mod tokens;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 pub use self::family::check_family;
@@ -11,7 +12,9 @@ pub use self::tensors::{TensorMatch, match_tensors};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::weights::Listing;
 use crate::descriptor::RawDescriptor;
+use crate::descriptor::expression::ExpressionError;
 use crate::error::{Error, Result};
+use crate::layout::{Formula, Layout};
 use crate::plan::graph::GraphPlan;
 use crate::plan::{MediaPlan, Modality, Overrides, Plan};
 use crate::problem::{Level, Place, Problem, Problems};
@@ -122,6 +125,9 @@ fn values(plan: &Plan, findings: &mut Problems) {
     }
 }
 
+/// Layouts that strip and formula are held against each other on, at most, beyond the policy's samples.
+const MOST_LAYOUTS: u32 = 100_000;
+
 /// The strip's length and the formula under `[floor]` are two statements of one number.
 fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
     let texts: Vec<_> = media.literals.values().map(String::as_str).collect();
@@ -131,7 +137,9 @@ fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
         names.zip(measured.into_iter().map(|(tokens, _)| tokens)).collect();
     let literal = |name: &str| lengths.get(name).copied().unwrap_or(0);
     let modality = media.modality.name();
-    for layout in media.shape.policy.samples() {
+    let mut layouts = media.shape.policy.samples();
+    layouts.extend(worst_disagreement(media, &literal));
+    for layout in layouts {
         let place = plan.descriptor.place(&format!("floor.{modality}"));
         let shape = || {
             let fields: Vec<_> =
@@ -168,6 +176,31 @@ fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
             }
         }
     }
+}
+
+/// The layout at which strip and formula differ most, out of the whole domain as far as the policy goes through it within
+/// [`MOST_LAYOUTS`]. Polynomials are not asked: whether they are equal is seen without a checkpoint.
+fn worst_disagreement(media: &MediaPlan, literal: &dyn Fn(&str) -> u64) -> Option<Layout> {
+    let policy = &media.shape.policy;
+    let names = policy.names();
+    if media.formula.polynomial(names, &media.bindings).is_some()
+        && media.shape.strip.embed_polynomial(names, &media.bindings).is_some()
+    {
+        return None;
+    }
+    let asked = Cell::new(0_u32);
+    let difference = |layout: &Layout| {
+        asked.set(asked.get() + 1);
+        if asked.get() > MOST_LAYOUTS {
+            return Err(ExpressionError { message: "too many layouts".to_owned(), hint: None });
+        }
+        let stated = media.stated_length(layout, literal)?;
+        let slots = media.strip_length(&media.shape, layout)?.slots(|name| Some(literal(name)));
+        let slots = slots.and_then(|slots| i64::try_from(slots).ok()).unwrap_or(i64::MAX);
+        Ok(stated.saturating_sub(slots).saturating_abs())
+    };
+    let worst = policy.maximum(&Formula { value: &difference, polynomial: None }).ok()??;
+    (worst.value > 0).then(|| policy.layout(worst.witness).ok()).flatten()
 }
 
 fn weights(
