@@ -122,23 +122,103 @@ impl HostTensor {
     }
 
     /// Rows `range` of the outermost axis, sharing the bytes; `None` if out of range or a scalar.
+    ///
+    /// A part of a matrix `[out, in]` is a matrix, one entry of a stack of matrices `[n, out, in]` becomes one by
+    /// [`HostTensor::reshape`]: neither copies, so what is memory-mapped stays so.
     pub fn rows(&self, range: Range<usize>) -> Option<Self> {
         let (&outer, inner) = self.shape.split_first()?;
         if range.start > range.end || range.end > outer {
             return None;
         }
-        let row_bytes = inner.iter().product::<usize>() * self.dtype.size();
+        let row_bytes = extent(inner)?.checked_mul(self.dtype.size())?;
         let mut shape = self.shape.clone();
         shape[0] = range.len();
-        let data = self.data.slice(range.start * row_bytes..range.end * row_bytes)?;
+        let place = |row: usize| row.checked_mul(row_bytes);
+        let data = self.data.slice(place(range.start)?..place(range.end)?)?;
         Some(Self { dtype: self.dtype, shape, data })
     }
 
     /// The same bytes under another shape with as many elements; `None` if the counts differ.
     pub fn reshape(&self, shape: Vec<usize>) -> Option<Self> {
-        if shape.iter().product::<usize>() != self.elements() {
+        if extent(&shape)? != self.elements() {
             return None;
         }
         Some(Self { dtype: self.dtype, shape, data: self.data.clone() })
+    }
+}
+
+/// The number of elements of a shape; `None` if it does not fit.
+fn extent(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// A file of `bytes`, mapped.
+    fn mapped(bytes: &[u8]) -> Arc<Mmap> {
+        let mut file = tempfile();
+        file.write_all(bytes).unwrap();
+        // SAFETY: the file has no name by which anybody could change it.
+        Arc::new(unsafe { Mmap::map(&file) }.unwrap())
+    }
+
+    /// An open file that is already removed.
+    fn tempfile() -> std::fs::File {
+        let name =
+            format!("vlm-spec-tensor-{}-{:?}", std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(name);
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .unwrap();
+        std::fs::remove_file(path).unwrap();
+        file
+    }
+
+    #[test]
+    fn parts_of_a_mapped_tensor_stay_in_the_map() {
+        let bytes: Vec<u8> = (0..7 + 4 * 6 * 5 * 2).map(|byte| byte as u8).collect();
+        let map = mapped(&bytes);
+        let place = map.as_ptr() as usize;
+        let data = SharedBytes::from_map(map, 7..bytes.len()).unwrap();
+        let stack = HostTensor { dtype: Dtype::Bf16, shape: vec![4, 6, 5], data };
+        let expert = stack.rows(2..3).unwrap().reshape(vec![6, 5]).unwrap();
+        let part = expert.rows(3..6).unwrap();
+        assert_eq!(
+            (expert.shape.as_slice(), part.shape.as_slice()),
+            ([6, 5].as_slice(), [3, 5].as_slice())
+        );
+        assert_eq!(expert.data.as_ptr() as usize, place + 7 + 2 * 60);
+        assert_eq!(part.data.as_ptr() as usize, place + 7 + 2 * 60 + 3 * 10);
+        assert_eq!(*part.data, bytes[7 + 150..][..30]);
+        assert_eq!(part.to_f32(), stack.to_f32()[75..90]);
+    }
+
+    #[test]
+    fn parts_that_are_not_there_are_none() {
+        let tensor = HostTensor::from_f32(vec![3, 2], &[1.0; 6]);
+        assert_eq!(tensor.rows(3..3).unwrap().shape, [0, 2]);
+        #[allow(clippy::reversed_empty_ranges)]
+        for range in [2..4, 2..1, 4..4, usize::MAX..usize::MAX] {
+            assert!(tensor.rows(range).is_none());
+        }
+        assert!(HostTensor::from_f32(vec![], &[1.0]).rows(0..0).is_none());
+        for shape in [vec![5], vec![], vec![usize::MAX, 2, 3], vec![1 << 40, 1 << 40]] {
+            assert!(tensor.reshape(shape).is_none());
+        }
+        let huge = HostTensor {
+            dtype: Dtype::F32,
+            shape: vec![0, usize::MAX, 2],
+            data: SharedBytes::from_vec(vec![]),
+        };
+        assert!(huge.rows(0..0).is_none());
+        assert_eq!(tensor.reshape(vec![2, 1, 3]).unwrap().to_f32(), [1.0; 6]);
     }
 }

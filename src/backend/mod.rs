@@ -5,9 +5,12 @@
 //! a backend does dense work and knows no models.
 
 pub mod cpu;
+mod key_ranges;
 
 use crate::error::Result;
 use crate::tensor::HostTensor;
+
+pub use key_ranges::KeyRanges;
 
 /// Elementwise functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,10 @@ pub enum Activation {
     Silu,
     /// `max(x, 0)`.
     Relu,
+    /// `σ(x) = 1 / (1 + e^-x)`.
+    Sigmoid,
+    /// `tanh(x)`.
+    Tanh,
 }
 
 /// What a norm subtracts and divides by. Statistics are taken over each row, in f32 or better.
@@ -53,6 +60,9 @@ pub enum Mask<'a> {
         /// The number of key rows before the first query row.
         start: usize,
     },
+    /// Query row `i` sees exactly the key rows in the ranges of row `i`; a row without ranges gives zeros. There are
+    /// as many rows as query rows, and no range ends beyond the key rows, of which there may be any number.
+    Ranges(&'a KeyRanges),
 }
 
 /// The geometry of one attention call.
@@ -66,6 +76,8 @@ pub struct Attention<'a> {
     pub head_dim: usize,
     /// Factor on every score before the softmax.
     pub scale: f32,
+    /// A positive number `c`: every scaled score `s` becomes `c tanh(s / c)` before mask and softmax.
+    pub softcap: Option<f32>,
     /// Who sees whom.
     pub mask: Mask<'a>,
 }
@@ -141,6 +153,12 @@ pub trait Backend: Send + Sync {
     ) -> Result<Self::Tensor>;
     /// `a + b`; `b` has as many rows as `a`, or one row that is added to all.
     fn add(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor>;
+    /// `a * b`, elementwise; `b` has as many rows as `a`, or one row that multiplies all.
+    fn multiply(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor>;
+    /// `x * factor`.
+    fn scale(&self, x: &Self::Tensor, factor: f32) -> Result<Self::Tensor>;
+    /// `cap * tanh(x / cap)`, elementwise; `cap` is a positive number.
+    fn softcap(&self, x: &Self::Tensor, cap: f32) -> Result<Self::Tensor>;
     /// Rotates the first `2 * angles.width` elements of each head. `cos` and `sin` are `[rows, rotated / 2]`, one
     /// angle per row and pair; the remaining elements pass through.
     fn rope(
@@ -165,10 +183,25 @@ pub trait Backend: Send + Sync {
     fn embed(&self, table: &Self::Weight, ids: &[u32]) -> Result<Self::Tensor>;
     /// Rows `index` of a tensor, in that order; rows may repeat.
     fn gather(&self, x: &Self::Tensor, index: &[u32]) -> Result<Self::Tensor>;
+    /// Row `r` of the result is the sum over `j < count` of `weights[r * count + j] * x[index[r * count + j]]`, added in
+    /// that order (interpolations, averages). `count` is at least 1 and divides the number of indices; there are as
+    /// many weights.
+    fn blend(
+        &self,
+        x: &Self::Tensor,
+        index: &[u32],
+        weights: &[f32],
+        count: usize,
+    ) -> Result<Self::Tensor>;
     /// `x` with row `index[i]` replaced by row `i` of `rows`. Indices are distinct.
     fn scatter(&self, x: Self::Tensor, rows: &Self::Tensor, index: &[u32]) -> Result<Self::Tensor>;
     /// Columns `start..start + width` of every row.
     fn columns(&self, x: &Self::Tensor, start: usize, width: usize) -> Result<Self::Tensor>;
+    /// Rows `start..start + count`.
+    fn rows(&self, x: &Self::Tensor, start: usize, count: usize) -> Result<Self::Tensor>;
+    /// Every row, read as a row-major matrix `[rows, columns]`, becomes its transpose `[columns, rows]`;
+    /// `rows * columns` is the width, which stays.
+    fn transpose(&self, x: &Self::Tensor, rows: usize, columns: usize) -> Result<Self::Tensor>;
     /// The same elements in row-major order under another shape.
     fn reshape(&self, x: Self::Tensor, rows: usize, width: usize) -> Result<Self::Tensor>;
     /// `parts` one below the other; all have the same width.

@@ -135,6 +135,7 @@ impl<B: Backend> Block<B> {
             kv_heads: attention.kv_heads,
             head_dim: attention.head_dim,
             scale: attention.scale,
+            softcap: None,
             mask,
         };
         match keys {

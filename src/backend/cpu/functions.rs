@@ -1,7 +1,9 @@
 //! Elementwise functions, written without branches so that they vectorise.
 
 use super::simd::{Kernel, dispatch, fused};
+use super::storage::mismatch;
 use crate::backend::Activation;
+use crate::error::Result;
 
 /// `e^x`, within 2 units in the last place. Below -87.33, where the result would not be a normal number, it is 0;
 /// above 88.37 it stays at `e^88.37`, about 2.4e38. NaN stays NaN.
@@ -30,6 +32,51 @@ pub(super) fn exp<const FUSED: bool>(x: f32) -> f32 {
     let exponent = shifted.to_bits().wrapping_sub(ROUNDER.to_bits()).wrapping_add(127) << 23;
     let value = mantissa * f32::from_bits(exponent);
     if x < LOWEST { 0.0 } else { value }
+}
+
+/// The hyperbolic tangent, within 3 units in the last place. NaN stays NaN.
+///
+/// The method and the polynomial are those of `tanhf` in Cephes (S. L. Moshier, 1989): where `x` is small, `1` minus
+/// something would lose its digits.
+#[inline(always)]
+pub(super) fn tanh<const FUSED: bool>(x: f32) -> f32 {
+    let square = x * x;
+    let mut series = -5.704_988_7e-3;
+    for coefficient in [2.063_909e-2, -5.373_971_6e-2, 0.133_314_42, -0.333_332_8] {
+        series = fused::<FUSED>(series, square, coefficient);
+    }
+    let near = fused::<FUSED>(series * square, x, x);
+    let far = 1.0 - 2.0 / (exp::<FUSED>(2.0 * x.abs()) + 1.0);
+    let value = if x.abs() < 0.625 { near } else { far };
+    value.copysign(x)
+}
+
+/// An error unless `cap` is a positive number, as a soft cap must be.
+pub(super) fn check_cap(cap: f32) -> Result<()> {
+    if cap > 0.0 && cap.is_finite() {
+        return Ok(());
+    }
+    Err(mismatch(format!("a soft cap must be a positive number, not `{cap}`")))
+}
+
+/// Bends values towards the bounds `-cap` and `cap`: `cap * tanh(x / cap)`.
+pub(super) fn softcap(cap: f32, values: &mut [f32]) {
+    dispatch(Softcap { cap, values });
+}
+
+struct Softcap<'a> {
+    cap: f32,
+    values: &'a mut [f32],
+}
+
+impl Kernel for Softcap<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FUSED: bool>(self) {
+        for value in self.values {
+            *value = self.cap * tanh::<FUSED>(*value / self.cap);
+        }
+    }
 }
 
 /// The error function, within 2e-9 of the true value relative to it, and exactly ±1 beyond ±4 (erf 4 = 1 - 1.5e-8,
@@ -100,6 +147,8 @@ fn apply<const FUSED: bool>(activation: Activation, x: f32) -> f32 {
                 x
             }
         }
+        Activation::Sigmoid => 1.0 / (1.0 + exp::<FUSED>(-x)),
+        Activation::Tanh => tanh::<FUSED>(x),
     }
 }
 
@@ -131,6 +180,8 @@ impl Kernel for Activate<'_> {
             Activation::QuickGelu => all!(Activation::QuickGelu),
             Activation::Silu => all!(Activation::Silu),
             Activation::Relu => all!(Activation::Relu),
+            Activation::Sigmoid => all!(Activation::Sigmoid),
+            Activation::Tanh => all!(Activation::Tanh),
         }
     }
 }
@@ -192,6 +243,45 @@ mod tests {
     }
 
     #[test]
+    fn tanh_is_within_3_units_in_the_last_place() {
+        for x in inputs() {
+            let expected = f64::from(x).tanh();
+            for found in [tanh::<true>(x), tanh::<false>(x)] {
+                // 3 units in the last place are at most 3 * 2^-23 of the value, more where it is subnormal
+                let tolerance = 3.6e-7 * expected.abs() + 3.0 * f64::from(f32::from_bits(1));
+                assert!((f64::from(found) - expected).abs() <= tolerance, "tanh({x}) is {found}");
+            }
+        }
+        for (x, expected) in
+            [(0.0, 0.0), (-0.0, -0.0), (1e9, 1.0), (f32::INFINITY, 1.0), (f32::NEG_INFINITY, -1.0)]
+        {
+            assert_eq!(tanh::<true>(x).to_bits(), f32::to_bits(expected), "tanh({x})");
+        }
+        assert!(tanh::<true>(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn soft_caps_match_f64() {
+        for cap in [1e-3, 0.7, 30.0, 50.0, 1e6] {
+            let mut found = inputs();
+            softcap(cap, &mut found);
+            for (x, found) in inputs().into_iter().zip(found) {
+                let wide = f64::from(cap);
+                let expected = wide * (f64::from(x) / wide).tanh();
+                // those of the function, and a rounding before and after it
+                let error = (f64::from(found) - expected).abs();
+                let tolerance =
+                    5e-7 * expected.abs() + wide.max(1.0) * f64::from(f32::MIN_POSITIVE);
+                assert!(error <= tolerance, "{x} capped at {cap} is {found}, not {expected}");
+            }
+        }
+        for cap in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            assert_eq!(check_cap(cap).unwrap_err().kind(), crate::error::ErrorKind::Backend);
+        }
+        assert!(check_cap(f32::MIN_POSITIVE).is_ok());
+    }
+
+    #[test]
     fn activations_match_f64() {
         for activation in ACTIVATIONS {
             let inputs = inputs();
@@ -214,9 +304,15 @@ mod tests {
             let mut values = [f32::NAN, -1e4, 1e4, -0.0];
             activate(activation, &mut values);
             assert!(values[0].is_nan(), "{activation:?}");
-            assert!(values[1].abs() < 1e-30, "{activation:?}: {}", values[1]);
-            assert_eq!(values[2].to_bits(), 1e4f32.to_bits(), "{activation:?}");
-            assert!(values[3].abs() < f32::MIN_POSITIVE, "{activation:?}");
+            let below = if activation == Activation::Tanh { -1.0 } else { 0.0 };
+            assert!((values[1] - below).abs() < 1e-30, "{activation:?}: {}", values[1]);
+            let (at_zero, far) = match activation {
+                Activation::Sigmoid => (0.5, 1.0),
+                Activation::Tanh => (0.0, 1.0),
+                _ => (0.0, 1e4),
+            };
+            assert_eq!(values[2].to_bits(), f32::to_bits(far), "{activation:?}");
+            assert!((values[3] - at_zero).abs() < f32::MIN_POSITIVE, "{activation:?}");
         }
     }
 }

@@ -13,6 +13,7 @@
 mod attention;
 mod cache;
 mod dots;
+mod elementwise;
 mod functions;
 mod linear;
 mod norm;
@@ -23,13 +24,14 @@ mod simd;
 mod storage;
 #[cfg(test)]
 mod testing;
+mod transpose;
 mod weight;
 mod workers;
 
 use std::thread::available_parallelism;
 
 use attention::KeysValues;
-use storage::{mismatch, reserve};
+use storage::copy;
 use workers::Workers;
 
 use super::{Activation, Attention, Backend, Epilogue, Norm, Pairing};
@@ -42,9 +44,6 @@ pub use weight::Weight;
 
 /// More threads than any machine has processors; a slip of the finger must not start a million.
 const MOST_THREADS: usize = 1024;
-
-/// Scalar operations that an elementwise function takes, roughly.
-const FUNCTION_WORK: usize = 16;
 
 /// The CPU backend with its own threads.
 pub struct Cpu {
@@ -119,30 +118,27 @@ impl Backend for Cpu {
     }
 
     fn activate(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        let mut out = copy(x)?;
-        self.workers
-            .pieces(&mut out, 1, FUNCTION_WORK, |_, piece| functions::activate(activation, piece));
-        Tensor::new(out, x.rows(), x.width())
+        elementwise::activate(&self.workers, x, activation)
     }
 
     fn gated(&self, gate: &Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
-        if (gate.rows(), gate.width()) != (up.rows(), up.width()) {
-            return Err(mismatch(format!(
-                "the gate `{}` and what it scales `{}` have different shapes",
-                gate.describe(),
-                up.describe()
-            )));
-        }
-        let mut out = copy(gate)?;
-        self.workers.pieces(&mut out, 1, FUNCTION_WORK, |start, piece| {
-            functions::activate(activation, piece);
-            rows::multiply(piece, &up.values()[start..start + piece.len()]);
-        });
-        Tensor::new(out, gate.rows(), gate.width())
+        elementwise::gated(&self.workers, gate, up, activation)
     }
 
     fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-        rows::add(&self.workers, a, b)
+        elementwise::add(&self.workers, a, b)
+    }
+
+    fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        elementwise::multiply(&self.workers, a, b)
+    }
+
+    fn scale(&self, x: &Tensor, factor: f32) -> Result<Tensor> {
+        elementwise::scale(&self.workers, x, factor)
+    }
+
+    fn softcap(&self, x: &Tensor, cap: f32) -> Result<Tensor> {
+        elementwise::softcap(&self.workers, x, cap)
     }
 
     fn rope(
@@ -177,12 +173,24 @@ impl Backend for Cpu {
         rows::gather(&self.workers, x, index)
     }
 
+    fn blend(&self, x: &Tensor, index: &[u32], weights: &[f32], count: usize) -> Result<Tensor> {
+        elementwise::blend(&self.workers, x, index, weights, count)
+    }
+
     fn scatter(&self, x: Tensor, rows: &Tensor, index: &[u32]) -> Result<Tensor> {
         rows::scatter(x, rows, index)
     }
 
     fn columns(&self, x: &Tensor, start: usize, width: usize) -> Result<Tensor> {
         rows::columns(&self.workers, x, start, width)
+    }
+
+    fn rows(&self, x: &Tensor, start: usize, count: usize) -> Result<Tensor> {
+        rows::rows(x, start, count)
+    }
+
+    fn transpose(&self, x: &Tensor, rows: usize, columns: usize) -> Result<Tensor> {
+        transpose::transpose(&self.workers, x, rows, columns)
     }
 
     fn reshape(&self, x: Tensor, rows: usize, width: usize) -> Result<Tensor> {
@@ -221,17 +229,10 @@ impl Backend for Cpu {
     }
 }
 
-/// A copy of all values, or an error if memory does not suffice.
-fn copy(x: &Tensor) -> Result<Vec<f32>> {
-    let mut values = reserve(x.rows(), x.width())?;
-    values.extend_from_slice(x.values());
-    Ok(values)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Mask, NormKind};
-    use super::testing::{self, ACTIVATIONS, ROWS, WIDTHS, assert_close, host_weight, map, tensor};
+    use super::testing::{self, assert_close, host_weight, tensor};
     use super::*;
     use crate::tensor::Dtype;
 
@@ -240,31 +241,6 @@ mod tests {
         assert_eq!(Cpu::new(Some(3)).unwrap().threads(), 3);
         assert!(Cpu::new(None).unwrap().threads() >= 1);
         assert_eq!(Cpu::new(Some(0)).err().map(|error| error.kind()), Some(ErrorKind::Usage));
-    }
-
-    #[test]
-    fn elementwise_functions_match_f64() {
-        let cpus = [1, 2].map(|threads| Cpu::new(Some(threads)).unwrap());
-        for activation in ACTIVATIONS {
-            for rows in ROWS {
-                for width in WIDTHS {
-                    let (gate, up) = (tensor(rows, width, 1), tensor(rows, width, 2));
-                    let [found, other] =
-                        cpus.each_ref().map(|cpu| cpu.activate(&gate, activation).unwrap());
-                    assert_eq!(testing::bits(&found), testing::bits(&other));
-                    let expected = map(&gate, |_, _, x| testing::activation(activation, x));
-                    assert_close(&found, &expected, 2e-7, "a few roundings of numbers below 1");
-                    let [found, other] =
-                        cpus.each_ref().map(|cpu| cpu.gated(&gate, &up, activation).unwrap());
-                    assert_eq!(testing::bits(&found), testing::bits(&other));
-                    let expected = map(&gate, |row, column, x| {
-                        testing::activation(activation, x) * f64::from(up.row(row)[column])
-                    });
-                    assert_close(&found, &expected, 3e-7, "one rounding more");
-                }
-            }
-        }
-        assert!(cpus[0].gated(&tensor(2, 3, 1), &tensor(3, 2, 1), Activation::Silu).is_err());
     }
 
     #[test]
@@ -299,7 +275,8 @@ mod tests {
             let start = backend.cache_len(cache);
             backend.append(cache, &k, &v).unwrap();
             let mask = Mask::Causal { start };
-            let geometry = Attention { heads: 4, kv_heads: 2, head_dim: 6, scale: 0.4, mask };
+            let geometry =
+                Attention { heads: 4, kv_heads: 2, head_dim: 6, scale: 0.4, softcap: None, mask };
             backend.attention_cached(&q, cache, &geometry).unwrap()
         }
         let cpu = Cpu::new(Some(2)).unwrap();
@@ -326,6 +303,7 @@ mod tests {
                 kv_heads: 2,
                 head_dim: 6,
                 scale: 0.4,
+                softcap: None,
                 mask: Mask::Causal { start: 0 },
             },
         );

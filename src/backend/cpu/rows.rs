@@ -1,6 +1,5 @@
 //! Operations that move whole rows or columns.
 
-use super::simd::{Kernel, dispatch};
 use super::storage::{Tensor, mismatch, reserve, zeros};
 use super::weight::Weight;
 use super::workers::Workers;
@@ -10,7 +9,7 @@ use crate::error::Result;
 const WORK: usize = 1;
 
 /// An error unless every index is less than `rows`; `what` names what is indexed.
-fn check_indices(index: &[u32], rows: usize, what: &str) -> Result<()> {
+pub(super) fn check_indices(index: &[u32], rows: usize, what: &str) -> Result<()> {
     match index.iter().find(|&&row| row as usize >= rows) {
         Some(row) => Err(mismatch(format!("index `{row}` is beyond the `{rows}` rows of {what}"))),
         None => Ok(()),
@@ -108,56 +107,22 @@ pub(super) fn concat(parts: &[&Tensor]) -> Result<Tensor> {
     Tensor::new(out, rows, width)
 }
 
-/// `a + b`; a `b` of one row is added to every row.
-pub(super) fn add(workers: &Workers, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    let repeated = b.rows() == 1 && a.rows() != 1;
-    if b.width() != a.width() || (b.rows() != a.rows() && !repeated) {
-        return Err(mismatch(format!("cannot add `{}` to `{}`", b.describe(), a.describe())));
+/// Rows `start..start + count`.
+pub(super) fn rows(x: &Tensor, start: usize, count: usize) -> Result<Tensor> {
+    if start.checked_add(count).is_none_or(|end| end > x.rows()) {
+        return Err(mismatch(format!(
+            "`{count}` rows from row `{start}` are beyond the rows of `{}`",
+            x.describe()
+        )));
     }
-    let mut out = reserve(a.rows(), a.width())?;
-    out.extend_from_slice(a.values());
-    let unit = if repeated { a.width() } else { 1 };
-    workers.pieces(&mut out, unit, WORK, |start, piece| {
-        if repeated {
-            for line in piece.chunks_exact_mut(unit) {
-                dispatch(Combine::<false> { out: line, other: b.row(0) });
-            }
-        } else {
-            dispatch(Combine::<false> {
-                other: &b.values()[start..start + piece.len()],
-                out: piece,
-            });
-        }
-    });
-    Tensor::new(out, a.rows(), a.width())
-}
-
-/// Multiplies `out` by `other`, elementwise.
-pub(super) fn multiply(out: &mut [f32], other: &[f32]) {
-    dispatch(Combine::<true> { out, other });
-}
-
-/// `out * other` or `out + other`.
-struct Combine<'a, const PRODUCT: bool> {
-    out: &'a mut [f32],
-    other: &'a [f32],
-}
-
-impl<const PRODUCT: bool> Kernel for Combine<'_, PRODUCT> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FUSED: bool>(self) {
-        for (out, &other) in self.out.iter_mut().zip(self.other) {
-            *out = if PRODUCT { *out * other } else { *out + other };
-        }
-    }
+    let mut out = reserve(count, x.width())?;
+    out.extend_from_slice(&x.values()[start * x.width()..][..count * x.width()]);
+    Tensor::new(out, count, x.width())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{
-        DTYPES, ROWS, WIDTHS, assert_close, host_weight, map, on_any_threads, tensor,
-    };
+    use super::super::testing::{DTYPES, ROWS, WIDTHS, host_weight, on_any_threads, tensor};
     use super::*;
     use crate::error::ErrorKind;
 
@@ -215,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_concat_and_add_match() {
+    fn columns_rows_and_concat_move_elements() {
         for rows in ROWS {
             for width in WIDTHS {
                 let (x, y, line) =
@@ -231,12 +196,10 @@ mod tests {
                         (x.row(row), y.row(row))
                     );
                 }
-                let sum = on_any_threads(|workers| add(workers, &x, &y).unwrap());
-                let expected = map(&x, |row, column, x| x + f64::from(y.row(row)[column]));
-                assert_close(&sum, &expected, 6e-8, "one rounding of a number below 2");
-                let sum = on_any_threads(|workers| add(workers, &x, &line).unwrap());
-                let expected = map(&x, |_, column, x| x + f64::from(line.values()[column]));
-                assert_close(&sum, &expected, 6e-8, "one rounding of a number below 2");
+                let (start, count) = (rows / 3, rows - rows / 3);
+                let found = super::rows(&x, start, count).unwrap();
+                assert_eq!((found.rows(), found.width()), (count, width));
+                assert_eq!(*found.values(), x.values()[start * width..]);
             }
         }
     }
@@ -252,8 +215,9 @@ mod tests {
         assert_eq!(columns(&workers, &none, 1, 2).unwrap().describe(), "[0, 2]");
         assert_eq!(columns(&workers, &tensor(2, 3, 1), 3, 0).unwrap().describe(), "[2, 0]");
         assert_eq!(concat(&[&none, &none]).unwrap().describe(), "[0, 3]");
-        assert_eq!(add(&workers, &none, &tensor(1, 3, 1)).unwrap().describe(), "[0, 3]");
-        assert_eq!(add(&workers, &thin, &tensor(1, 0, 1)).unwrap().describe(), "[3, 0]");
+        assert_eq!(rows(&none, 0, 0).unwrap().describe(), "[0, 3]");
+        assert_eq!(rows(&thin, 1, 2).unwrap().describe(), "[2, 0]");
+        assert_eq!(rows(&tensor(2, 3, 1), 2, 0).unwrap().describe(), "[0, 3]");
     }
 
     #[test]
@@ -270,9 +234,8 @@ mod tests {
             columns(&workers, &x, usize::MAX, 2).unwrap_err(),
             concat(&[]).unwrap_err(),
             concat(&[&x, &tensor(3, 5, 1)]).unwrap_err(),
-            add(&workers, &x, &tensor(2, 4, 1)).unwrap_err(),
-            add(&workers, &x, &tensor(3, 5, 1)).unwrap_err(),
-            add(&workers, &tensor(1, 4, 1), &x).unwrap_err(),
+            rows(&x, 2, 2).unwrap_err(),
+            rows(&x, usize::MAX, 2).unwrap_err(),
         ];
         assert!(errors.iter().all(|error| error.kind() == ErrorKind::Backend));
         assert_eq!(errors[4].message(), "row `1` is to be replaced twice");
@@ -280,6 +243,6 @@ mod tests {
             errors[5].message(),
             "`3` columns from column `2` are beyond the width of `[3, 4]`"
         );
-        assert_eq!(errors[10].message(), "cannot add `[3, 5]` to `[3, 4]`");
+        assert_eq!(errors[9].message(), "`2` rows from row `2` are beyond the rows of `[3, 4]`");
     }
 }

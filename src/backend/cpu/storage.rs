@@ -92,6 +92,13 @@ pub(super) fn reserve(rows: usize, width: usize) -> Result<Vec<f32>> {
     Ok(values)
 }
 
+/// A copy of all values, or an error if memory does not suffice.
+pub(super) fn copy(x: &Tensor) -> Result<Vec<f32>> {
+    let mut values = reserve(x.rows, x.width)?;
+    values.extend_from_slice(x.values());
+    Ok(values)
+}
+
 /// `rows * width` zeros, or an error if memory does not suffice.
 pub(super) fn zeros(rows: usize, width: usize) -> Result<Vec<f32>> {
     let mut values = reserve(rows, width)?;

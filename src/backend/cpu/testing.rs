@@ -12,12 +12,14 @@ pub(super) const ROWS: [usize; 6] = [1, 2, 3, 5, 17, 130];
 /// The same for widths.
 pub(super) const WIDTHS: [usize; 5] = [1, 7, 33, 72, 257];
 /// All activations.
-pub(super) const ACTIVATIONS: [Activation; 5] = [
+pub(super) const ACTIVATIONS: [Activation; 7] = [
     Activation::Gelu,
     Activation::GeluTanh,
     Activation::QuickGelu,
     Activation::Silu,
     Activation::Relu,
+    Activation::Sigmoid,
+    Activation::Tanh,
 ];
 /// All element types.
 pub(super) const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
@@ -125,5 +127,7 @@ pub(super) fn activation(activation: Activation, x: f64) -> f64 {
         Activation::QuickGelu => x * sigmoid(1.702 * x),
         Activation::Silu => x * sigmoid(x),
         Activation::Relu => x.max(0.0),
+        Activation::Sigmoid => sigmoid(x),
+        Activation::Tanh => x.tanh(),
     }
 }

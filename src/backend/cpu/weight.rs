@@ -218,6 +218,21 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_shares_the_bytes_of_its_tensor_and_of_its_rows() {
+        for dtype in DTYPES {
+            let tensor = host_weight(dtype, 9, 8, 4, 1);
+            let whole = Weight::new(&tensor).unwrap();
+            let part = Weight::new(&tensor.rows(2..7).unwrap()).unwrap();
+            assert_eq!(whole.row_bytes(0..9).as_ptr(), tensor.data.as_ptr());
+            assert_eq!(part.row_bytes(0..5).as_ptr(), whole.row_bytes(2..7).as_ptr());
+            assert_eq!(part.describe(), "[5, 8]");
+            if let Some(values) = part.in_place() {
+                assert_eq!(values.as_ptr().cast(), whole.row_bytes(2..7).as_ptr());
+            }
+        }
+    }
+
+    #[test]
     fn misfits_are_errors() {
         let bytes = SharedBytes::from_vec(vec![0; 24]);
         for (dtype, shape) in [
