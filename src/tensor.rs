@@ -145,6 +145,57 @@ impl HostTensor {
         }
         Some(Self { dtype: self.dtype, shape, data: self.data.clone() })
     }
+
+    /// A copy with its axes in another order: axis `i` of the result is axis `axes[i]` of this tensor. `None` if `axes` does
+    /// not name every axis once.
+    pub fn permuted(&self, axes: &[usize]) -> Option<Self> {
+        let mut seen = vec![false; self.shape.len()];
+        for axis in axes {
+            *seen.get_mut(*axis)? = true;
+        }
+        if axes.len() != self.shape.len() || seen.contains(&false) {
+            return None;
+        }
+        let mut strides = vec![1_usize; self.shape.len()];
+        for axis in (1..self.shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * self.shape[axis];
+        }
+        let shape: Vec<usize> = axes.iter().map(|axis| self.shape[*axis]).collect();
+        let steps: Vec<usize> = axes.iter().map(|axis| strides[*axis]).collect();
+        let size = self.dtype.size();
+        let bytes: &[u8] = &self.data;
+        let mut data = Vec::with_capacity(bytes.len());
+        let mut place = vec![0_usize; shape.len()];
+        for _ in 0..self.elements() {
+            let at: usize = place.iter().zip(&steps).map(|(index, step)| index * step).sum();
+            data.extend_from_slice(bytes.get(at * size..(at + 1) * size)?);
+            for axis in (0..shape.len()).rev() {
+                place[axis] += 1;
+                if place[axis] < shape[axis] {
+                    break;
+                }
+                place[axis] = 0;
+            }
+        }
+        Some(Self { dtype: self.dtype, shape, data: SharedBytes::from_vec(data) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_are_put_into_another_order() {
+        let values: Vec<f32> = (0..24_u8).map(f32::from).collect();
+        let tensor = HostTensor::from_f32(vec![2, 3, 4], &values);
+        let moved = tensor.permuted(&[2, 0, 1]).expect("three axes");
+        assert_eq!(moved.shape, [4, 2, 3]);
+        // element (c, a, b) was (a, b, c)
+        assert_eq!(moved.to_f32()[..7], [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 1.0]);
+        assert!(tensor.permuted(&[0, 1]).is_none() && tensor.permuted(&[0, 1, 1]).is_none());
+        assert!(tensor.permuted(&[0, 1, 3]).is_none());
+    }
 }
 
 /// The number of elements of a shape; `None` if it does not fit.

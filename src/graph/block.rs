@@ -1,81 +1,99 @@
 //! One transformer block, over whole sequences or with a cache.
 
-use super::{Linear, Loader, NormWeights};
-use crate::backend::{Attention, Backend, Mask, Pairing};
-use crate::descriptor::block::{MlpKind, Placement};
-use crate::error::{Error, ErrorKind, Result};
+use super::attend::{Angles, AttentionWeights, Keys};
+use super::feed::MlpWeights;
+use super::{Loader, NormWeights, name_missing};
+use crate::backend::Backend;
+use crate::descriptor::block::Placement;
+use crate::error::Result;
 use crate::plan::graph::{BlockPlan, StackPlan};
 
-/// Query, key and value maps.
-enum Projections<B: Backend> {
-    Fused(Linear<B>),
-    Split { q: Linear<B>, k: Linear<B>, v: Linear<B> },
+/// What stands around the attention or the mlp of a block.
+struct Branch<B: Backend> {
+    /// Of what goes in.
+    before: Option<NormWeights<B>>,
+    /// Of what comes out, before it is added.
+    after: Option<NormWeights<B>>,
+    /// Of the sum.
+    behind: Option<NormWeights<B>>,
+    /// What comes out is multiplied by this row.
+    scale: Option<B::Tensor>,
+    /// What comes out is multiplied by this number.
+    factor: f32,
 }
 
 /// The weights of one block.
 pub(super) struct Block<B: Backend> {
-    norm1: NormWeights<B>,
-    norm2: NormWeights<B>,
-    projections: Projections<B>,
-    output: Linear<B>,
-    gate: Option<Linear<B>>,
-    up: Linear<B>,
-    down: Linear<B>,
+    attention: AttentionWeights<B>,
+    attention_branch: Branch<B>,
+    cross: Option<(AttentionWeights<B>, Branch<B>)>,
+    mlp: MlpWeights<B>,
+    mlp_branch: Branch<B>,
 }
 
-/// The angles of a rotary embedding on the device: one row per token, one column per pair.
-pub(super) struct Angles<B: Backend> {
-    pub(super) cos: B::Tensor,
-    pub(super) sin: B::Tensor,
-    pub(super) pairing: Pairing,
-}
-
-/// Where keys and values are found.
-pub(super) enum Keys<'a, B: Backend> {
-    /// In the same rows; each segment sees itself.
-    Segments(&'a [usize]),
-    /// In a cache that already holds `start` rows; the new rows are appended.
-    Cached {
-        /// The layer's cache.
-        cache: &'a mut B::Cache,
-        /// Rows before the new ones.
-        start: usize,
-    },
+/// What a block looks at besides its rows.
+pub(super) struct Sight<'a, B: Backend> {
+    /// The angles of its rotary embedding.
+    pub(super) angles: Option<&'a Angles<B>>,
+    /// The keys of its attention.
+    pub(super) keys: Keys<'a, B>,
+    /// The keys of its second attention.
+    pub(super) cross: Option<Keys<'a, B>>,
+    /// Rows that the mlp leaves as they are.
+    pub(super) passing: &'a [u32],
 }
 
 impl<B: Backend> Block<B> {
     pub(super) fn load(loader: &Loader<'_, B>, stack: &StackPlan, index: usize) -> Result<Self> {
         let plan = stack.block(index);
-        let name = |slot: &str| {
-            plan.name(index, slot).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Descriptor,
-                    format!("tensor slot `{slot}` of `{}` has no name", stack.key),
-                )
-            })
+        let name = |slot: &str| plan.name(index, slot);
+        let norm = |slot: &str| -> Result<Option<NormWeights<B>>> {
+            let stored = plan.norm.weight != crate::descriptor::block::NormWeight::None;
+            let name = if stored { name(slot).ok_or_else(|| name_missing(slot))? } else { String::new() };
+            loader.norm(&name, &plan.norm).map(Some)
         };
-        let [q, k, v, o] = plan.attention.bias;
-        let projections = if plan.attention.fused {
-            Projections::Fused(loader.linear(&name("qkv")?, q || k || v)?)
-        } else {
-            Projections::Split {
-                q: loader.linear(&name("q")?, q)?,
-                k: loader.linear(&name("k")?, k)?,
-                v: loader.linear(&name("v")?, v)?,
+        let branch = |[before, after]: [&str; 2], scale: &str, gate: &str| -> Result<Branch<B>> {
+            let scale = match plan.scaled && !scale.is_empty() {
+                true => Some(loader.vector(&name(scale).ok_or_else(|| name_missing(scale))?)?),
+                false => None,
+            };
+            let factor = match plan.gated && !gate.is_empty() {
+                true => loader.number(&name(gate).ok_or_else(|| name_missing(gate))?)?.tanh(),
+                false => 1.0,
+            };
+            let [mut input, mut output, mut behind] = [None, None, None];
+            match plan.placement {
+                Placement::Pre => input = norm(before)?,
+                Placement::Post => behind = norm(before)?,
+                Placement::Branch => output = norm(after)?,
+                Placement::Sandwich => {
+                    input = norm(before)?;
+                    output = norm(after)?;
+                }
+                Placement::Parallel => {}
             }
+            let factor = factor * plan.residual;
+            Ok(Branch { before: input, after: output, behind, scale, factor })
         };
-        let bias = plan.mlp.bias;
+        let mut attention_branch = branch(["norm1", "after1"], "scale1", "gate1")?;
+        if plan.placement == Placement::Parallel {
+            attention_branch.before = norm("norm1")?;
+        }
+        let cross = match &plan.cross {
+            Some(cross) => {
+                let weights = AttentionWeights::load(loader, cross, |slot| {
+                    plan.name(index, &format!("cross_{slot}"))
+                })?;
+                Some((weights, branch(["cross_norm1", "cross_after1"], "", "")?))
+            }
+            None => None,
+        };
         Ok(Self {
-            norm1: loader.norm(&name("norm1")?, &plan.norm)?,
-            norm2: loader.norm(&name("norm2")?, &plan.norm)?,
-            projections,
-            output: loader.linear(&name("o")?, o)?,
-            gate: match plan.mlp.kind {
-                MlpKind::Gated => Some(loader.linear(&name("gate")?, bias)?),
-                MlpKind::Plain => None,
-            },
-            up: loader.linear(&name("up")?, bias)?,
-            down: loader.linear(&name("down")?, bias)?,
+            attention: AttentionWeights::load(loader, &plan.attention, name)?,
+            attention_branch,
+            cross,
+            mlp: MlpWeights::load(loader, &plan.mlp, name)?,
+            mlp_branch: branch(["norm2", "after2"], "scale2", "gate2")?,
         })
     }
 
@@ -85,86 +103,92 @@ impl<B: Backend> Block<B> {
         backend: &B,
         plan: &BlockPlan,
         x: &B::Tensor,
-        angles: Option<&Angles<B>>,
-        keys: Keys<'_, B>,
+        sight: Sight<'_, B>,
     ) -> Result<B::Tensor> {
-        match plan.placement {
-            Placement::Pre => {
-                let normed = self.norm1.apply(backend, x)?;
-                let attended = self.attend(backend, plan, &normed, angles, keys)?;
-                let x = self.output.apply_with(backend, &attended, None, Some(x))?;
-                let normed = self.norm2.apply(backend, &x)?;
-                self.feed_forward(backend, plan, &normed, &x)
-            }
-            Placement::Post | Placement::Branch | Placement::Sandwich | Placement::Parallel => {
-                Err(Error::new(ErrorKind::Unsupported, "this placement of norms is not run yet"))
-            }
+        let Sight { angles, keys, cross: cross_keys, passing } = sight;
+        let attend = |x: &B::Tensor, residual: Option<&B::Tensor>| {
+            self.attention.forward(backend, &plan.attention, x, angles, keys, residual)
+        };
+        if plan.placement == Placement::Parallel {
+            let normed = self.attention_branch.enter(backend, x)?;
+            let attended = self.attention_branch.add(backend, x, &normed, attend)?;
+            return self.mlp_branch.add(backend, &attended, &normed, |x, residual| {
+                self.mlp.forward(backend, x, residual)
+            });
         }
+        let mut x = self.attention_branch.apply(backend, x, attend)?;
+        if let (Some((weights, branch)), Some(plan), Some(keys)) =
+            (&self.cross, &plan.cross, cross_keys)
+        {
+            x = branch.apply(backend, &x, |x, residual| {
+                weights.forward(backend, plan, x, None, keys, residual)
+            })?;
+        }
+        let out = self.mlp_branch.apply(backend, &x, |x, residual| {
+            self.mlp.forward(backend, x, residual)
+        })?;
+        if passing.is_empty() {
+            return Ok(out);
+        }
+        backend.scatter(out, &backend.gather(&x, passing)?, passing)
     }
 
-    fn attend(
+    /// Keys and values that its attention makes of media states.
+    pub(super) fn project_states(
         &self,
         backend: &B,
         plan: &BlockPlan,
-        x: &B::Tensor,
-        angles: Option<&Angles<B>>,
-        keys: Keys<'_, B>,
-    ) -> Result<B::Tensor> {
-        let attention = &plan.attention;
-        let (query_width, key_width) =
-            (attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim);
-        let (mut q, mut k, v) = match &self.projections {
-            Projections::Fused(fused) => {
-                let all = fused.apply(backend, x)?;
-                (
-                    backend.columns(&all, 0, query_width)?,
-                    backend.columns(&all, query_width, key_width)?,
-                    backend.columns(&all, query_width + key_width, key_width)?,
-                )
-            }
-            Projections::Split { q, k, v } => {
-                (q.apply(backend, x)?, k.apply(backend, x)?, v.apply(backend, x)?)
-            }
-        };
-        if let Some(angles) = angles {
-            q = backend.rope(&q, attention.heads, &angles.cos, &angles.sin, angles.pairing)?;
-            k = backend.rope(&k, attention.kv_heads, &angles.cos, &angles.sin, angles.pairing)?;
-        }
-        let geometry = |mask| Attention {
-            heads: attention.heads,
-            kv_heads: attention.kv_heads,
-            head_dim: attention.head_dim,
-            scale: attention.scale,
-            softcap: None,
-            mask,
-        };
-        match keys {
-            Keys::Segments(lengths) => {
-                backend.attention(&q, &k, &v, &geometry(Mask::Segments(lengths)))
-            }
-            Keys::Cached { cache, start } => {
-                backend.append(cache, &k, &v)?;
-                backend.attention_cached(&q, cache, &geometry(Mask::Causal { start }))
-            }
+        states: &B::Tensor,
+    ) -> Result<(B::Tensor, B::Tensor)> {
+        self.attention.project_states(backend, &plan.attention, states)
+    }
+}
+
+impl<B: Backend> Branch<B> {
+    fn enter(&self, backend: &B, x: &B::Tensor) -> Result<B::Tensor> {
+        match &self.before {
+            Some(norm) => norm.apply(backend, x),
+            None => Ok(x.clone()),
         }
     }
 
-    fn feed_forward(
+    /// `behind(x + factor · scale · after(f(before(x))))`; `f` adds what it is given as the second.
+    fn apply(
         &self,
         backend: &B,
-        plan: &BlockPlan,
         x: &B::Tensor,
-        residual: &B::Tensor,
+        f: impl FnOnce(&B::Tensor, Option<&B::Tensor>) -> Result<B::Tensor>,
     ) -> Result<B::Tensor> {
-        let act = plan.mlp.act;
-        let hidden = match &self.gate {
-            Some(gate) => {
-                let up = self.up.apply(backend, x)?;
-                let gate = gate.apply(backend, x)?;
-                backend.gated(&gate, &up, act)?
-            }
-            None => self.up.apply_with(backend, x, Some(act), None)?,
-        };
-        self.down.apply_with(backend, &hidden, None, Some(residual))
+        let input = self.enter(backend, x)?;
+        let sum = self.add(backend, x, &input, f)?;
+        match &self.behind {
+            Some(norm) => norm.apply(backend, &sum),
+            None => Ok(sum),
+        }
+    }
+
+    /// `x + factor · scale · after(f(input))`.
+    fn add(
+        &self,
+        backend: &B,
+        x: &B::Tensor,
+        input: &B::Tensor,
+        f: impl FnOnce(&B::Tensor, Option<&B::Tensor>) -> Result<B::Tensor>,
+    ) -> Result<B::Tensor> {
+        let whole = (self.factor - 1.0).abs() < f32::EPSILON;
+        if self.after.is_none() && self.scale.is_none() && whole {
+            return f(input, Some(x));
+        }
+        let mut out = f(input, None)?;
+        if let Some(norm) = &self.after {
+            out = norm.apply(backend, &out)?;
+        }
+        if let Some(scale) = &self.scale {
+            out = backend.multiply(&out, scale)?;
+        }
+        if !whole {
+            out = backend.scale(&out, self.factor)?;
+        }
+        backend.add(x, &out)
     }
 }

@@ -1,8 +1,11 @@
 //! The language model: embeddings, blocks with a cache, the output projection.
 
-use super::block::{Angles, Block, Keys};
-use super::{Loader, NormWeights, TensorSource, matrix, tables};
-use crate::backend::{Backend, Epilogue};
+use super::attend::{Angles, Keys};
+use super::block::{Block, Sight};
+use super::sight::{Prospect, Seen};
+use super::{Linear, Loader, NormWeights, TensorSource, matrix, rope};
+use crate::backend::{Backend, Epilogue, Mask};
+use crate::descriptor::block::KeySource;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::graph::DecoderPlan;
 use crate::plan::tensors::Component;
@@ -11,21 +14,36 @@ use crate::plan::tensors::Component;
 pub struct Decoder<B: Backend> {
     plan: DecoderPlan,
     embed: B::Weight,
+    /// The rows behind those of `embed`.
+    embed_more: Option<B::Weight>,
+    /// From embeddings to rows of the blocks, and back.
+    project: Option<(Linear<B>, Linear<B>)>,
+    position: Option<B::Weight>,
     blocks: Vec<Block<B>>,
     leave: NormWeights<B>,
     /// `None`: the embedding table stands in.
     head: Option<B::Weight>,
 }
 
-/// Keys and values of every layer.
+/// Keys and values of every layer, and what of the prompt decides who sees them.
 pub struct DecoderCache<B: Backend> {
     layers: Vec<B::Cache>,
+    /// How many rows have been run.
+    length: usize,
+    prospect: Prospect,
+    /// States that are added behind the first blocks, and the tokens that they are added to.
+    deep: (Vec<B::Tensor>, Vec<u32>),
 }
 
 impl<B: Backend> DecoderCache<B> {
     /// Tokens held.
-    pub fn len(&self, backend: &B) -> usize {
-        self.layers.first().map_or(0, |layer| backend.cache_len(layer))
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether no row has been run yet.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
     }
 }
 
@@ -46,8 +64,18 @@ impl<B: Backend> Decoder<B> {
                 ));
             }
         };
+        let more = plan.embed_more.as_ref().map(|(_, name)| loader.matrix(name));
+        let position = plan.position.as_ref();
+        let project = plan.project.as_ref().map(|(inward, outward)| {
+            Ok::<_, Error>((loader.linear(inward, false)?, loader.linear(outward, false)?))
+        });
         Ok(Self {
             embed: loader.matrix(&plan.embed_name)?,
+            embed_more: more.transpose()?,
+            project: project.transpose()?,
+            position: position
+                .map(|table| loader.matrix(&format!("{}.weight", table.name)))
+                .transpose()?,
             blocks: (0..plan.stack.layers)
                 .map(|index| Block::load(&loader, &plan.stack, index))
                 .collect::<Result<_>>()?,
@@ -68,41 +96,68 @@ impl<B: Backend> Decoder<B> {
                 ),
             ));
         }
-        let rows = backend.embed(&self.embed, ids)?;
-        if (self.plan.embed_scale - 1.0).abs() < f32::EPSILON {
+        let first = self.plan.table_rows as u32;
+        let rows = match &self.embed_more {
+            Some(more) if ids.iter().any(|id| *id >= first) => {
+                // both lookups for all ids, then the one that counts
+                let below: Vec<u32> = ids.iter().map(|id| (*id).min(first - 1)).collect();
+                let above: Vec<u32> = ids.iter().map(|id| id.saturating_sub(first)).collect();
+                let tables = [backend.embed(&self.embed, &below)?, backend.embed(more, &above)?];
+                let count = ids.len() as u32;
+                let place = |(row, id): (u32, &u32)| if *id < first { row } else { count + row };
+                let index: Vec<u32> = (0..).zip(ids).map(place).collect();
+                backend.gather(&backend.concat(&[&tables[0], &tables[1]])?, &index)?
+            }
+            _ => backend.embed(&self.embed, ids)?,
+        };
+        // a factor on all rows is applied when they are run
+        if self.plan.scale_media || (self.plan.embed_scale - 1.0).abs() < f32::EPSILON {
             return Ok(rows);
         }
-        let width = self.plan.stack.width;
-        let values = backend
-            .download(&rows)?
-            .into_iter()
-            .map(|value| value * self.plan.embed_scale)
-            .collect();
-        backend.upload(values, ids.len(), width)
+        backend.scale(&rows, self.plan.embed_scale)
     }
 
-    /// An empty cache for `capacity` tokens. A capacity that a window of the attention would cut is refused.
-    pub fn cache(&self, backend: &B, capacity: usize) -> Result<DecoderCache<B>> {
-        if let Some(window) = self.plan.stack.block(0).attention.window
-            && capacity > window
+    /// An empty cache for `capacity` tokens behind a prompt with this `prospect`; `states` `[n, width]` are what attention
+    /// over media reads, `deep` what is added behind the first blocks, and to which tokens.
+    pub fn cache(
+        &self,
+        backend: &B,
+        capacity: usize,
+        prospect: Prospect,
+        states: Option<&B::Tensor>,
+        deep: (Vec<B::Tensor>, Vec<u32>),
+    ) -> Result<DecoderCache<B>> {
+        if let Some(table) = &self.plan.position
+            && capacity > table.rows
         {
             let message = format!(
-                "prompt and answer may take {capacity} tokens, but the decoder's attention window holds {window}; \
-                 sliding windows are not spoken"
+                "prompt and answer may take {capacity} tokens, but the decoder has {} positions",
+                table.rows
             );
-            return Err(Error::new(ErrorKind::Unsupported, message)
-                .with_hint("a shorter prompt or answer runs"));
+            return Err(Error::new(ErrorKind::Usage, message)
+                .with_hint("`-n` limits how many tokens are generated"));
         }
-        let layers = (0..self.blocks.len()).map(|index| {
-            let attention = &self.plan.stack.block(index).attention;
-            backend.cache(capacity, attention.kv_heads * attention.head_dim)
-        });
-        let layers = layers.collect::<Result<_>>()?;
-        Ok(DecoderCache { layers })
+        let mut layers = Vec::new();
+        for (index, block) in self.blocks.iter().enumerate() {
+            let plan = self.plan.stack.block(index);
+            let width = plan.attention.kv_heads * plan.attention.head_dim;
+            let layer = match (plan.attention.over, states) {
+                (KeySource::Media, Some(states)) => {
+                    let (k, v) = block.project_states(backend, plan, states)?;
+                    let mut layer = backend.cache(backend.shape(states).0, width)?;
+                    backend.append(&mut layer, &k, &v)?;
+                    layer
+                }
+                (KeySource::Media, None) => backend.cache(0, width)?,
+                _ => backend.cache(capacity, width)?,
+            };
+            layers.push(layer);
+        }
+        Ok(DecoderCache { layers, length: 0, prospect, deep })
     }
 
     /// Runs rows `x` `[n, width]` standing at `positions` (time, row, column) behind what the cache holds; returns the
-    /// states after the last norm.
+    /// states after the last norm. A prompt is run in one call.
     pub fn forward(
         &self,
         backend: &B,
@@ -110,33 +165,75 @@ impl<B: Backend> Decoder<B> {
         positions: &[[i64; 3]],
         cache: &mut DecoderCache<B>,
     ) -> Result<B::Tensor> {
-        let start = cache.len(backend);
-        let angles = match &self.plan.stack.block(0).attention.rope {
-            Some(rope) => {
-                let (cos, sin) = tables::angles(rope, positions);
-                let pairs = rope.dim / 2;
-                Some(Angles {
-                    cos: backend.upload(cos, positions.len(), pairs)?,
-                    sin: backend.upload(sin, positions.len(), pairs)?,
-                    pairing: rope.pairing,
-                })
-            }
-            None => None,
-        };
-        for (index, (block, layer)) in self.blocks.iter().zip(&mut cache.layers).enumerate() {
-            x = block.forward(
-                backend,
-                self.plan.stack.block(index),
-                &x,
-                angles.as_ref(),
-                Keys::Cached { cache: layer, start },
-            )?;
+        let (start, count) = (cache.length, positions.len());
+        if self.plan.scale_media && (self.plan.embed_scale - 1.0).abs() > f32::EPSILON {
+            x = backend.scale(&x, self.plan.embed_scale)?;
         }
+        if let Some((inward, _)) = &self.project {
+            x = inward.apply(backend, &x)?;
+        }
+        if let (Some(table), Some(plan)) = (&self.position, &self.plan.position) {
+            let row = |position: &[i64; 3]| {
+                let row = usize::try_from(position[0]).ok().filter(|row| *row < plan.rows);
+                let message = || format!("the decoder has no position {}", position[0]);
+                row.map(|row| (row + plan.offset) as u32)
+                    .ok_or_else(|| Error::new(ErrorKind::Usage, message()))
+            };
+            let rows: Vec<u32> = positions.iter().map(row).collect::<Result<_>>()?;
+            x = backend.add(&x, &backend.embed(table, &rows)?)?;
+        }
+        let sights = self.plan.stack.kinds.iter().map(|kind| {
+            let rope = kind.attention.rope.as_ref();
+            let angles = rope.map(|rope| rope::angles(backend, rope, positions)).transpose()?;
+            let seen = match kind.attention.over {
+                KeySource::Media => {
+                    let (ranges, passing) = cache.prospect.of_states(start, count);
+                    return Ok((angles, Seen::Ranges(ranges), passing));
+                }
+                _ => cache.prospect.of(&kind.attention, start, count),
+            };
+            Ok((angles, seen, Vec::new()))
+        });
+        let sights: Vec<(Option<Angles<B>>, Seen, Vec<u32>)> = sights.collect::<Result<_>>()?;
+        let DecoderCache { layers, prospect, deep, .. } = cache;
+        for (index, (block, layer)) in self.blocks.iter().zip(layers).enumerate() {
+            let plan = self.plan.stack.block(index);
+            let kind = self.plan.stack.kind_of.get(index).copied().unwrap_or(0);
+            let Some((angles, seen, passing)) = sights.get(kind) else { continue };
+            let mask: Mask<'_> = seen.mask();
+            let keys = match plan.attention.over {
+                // without any item such a layer is not there
+                KeySource::Media if prospect.all_states == 0 => continue,
+                KeySource::Media => Keys::Held(layer, mask),
+                _ => Keys::Cached(layer, mask),
+            };
+            let sight = Sight { angles: angles.as_ref(), keys, cross: None, passing };
+            x = block.forward(backend, plan, &x, sight)?;
+            if let (Some(states), 0) = (deep.0.get(index), start) {
+                let sum = backend.add(&backend.gather(&x, &deep.1)?, states)?;
+                x = backend.scatter(x, &sum, &deep.1)?;
+            }
+        }
+        cache.length += count;
         self.leave.apply(backend, &x)
     }
 
     /// Logits `[rows, vocabulary]` of states after the last norm.
     pub fn logits(&self, backend: &B, states: &B::Tensor) -> Result<B::Tensor> {
-        backend.linear(states, self.head.as_ref().unwrap_or(&self.embed), Epilogue::default())
+        let head = self.head.as_ref().unwrap_or(&self.embed);
+        let mut logits = match &self.project {
+            Some((_, outward)) => {
+                let narrow = outward.apply(backend, states)?;
+                backend.linear(&narrow, head, Epilogue::default())?
+            }
+            None => backend.linear(states, head, Epilogue::default())?,
+        };
+        if (self.plan.logit_scale - 1.0).abs() > f32::EPSILON {
+            logits = backend.scale(&logits, self.plan.logit_scale)?;
+        }
+        match self.plan.softcap {
+            Some(cap) => backend.softcap(&logits, cap),
+            None => Ok(logits),
+        }
     }
 }

@@ -1,275 +1,482 @@
-//! The image encoder: patch rows → tower → features → connector rows.
+//! An encoder: front → tower → features → connector rows, one media item at a time.
 //!
-//! All items of a call go through the tower as one batch of rows; a mask of segments keeps them apart.
+//! Views of a picture that do not see each other go through the tower in batches, so that memory does not grow with their
+//! number.
 
-use super::block::{Angles, Block, Keys};
-use super::{Linear, Loader, NormWeights, TensorSource, tables};
-use crate::backend::Backend;
+use super::attend::{Angles, Keys};
+use super::block::{Block, Sight};
+use super::connector::{Connector, Grid};
+use super::front::{Front, Views};
+use super::{Loader, NormWeights, TensorSource, grid, rope, tables};
+use crate::backend::{Backend, KeyRanges, Mask};
+use crate::descriptor::block::MaskRule;
+use crate::descriptor::tower::Concat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::graph::{EncoderPlan, OpPlan};
+use crate::layout::Arrangement;
+use crate::plan::graph::{AttentionPlan, EncoderPlan, StackPlan};
 use crate::plan::tensors::Component;
 
-/// One picture as patch rows.
+/// Rows that go through the tower at once, if a single view has not more.
+const BATCH_ROWS: usize = 4096;
+
+/// One media item as the encoder takes it.
 #[derive(Debug, Clone)]
-pub struct EncoderInput {
-    /// Patches down.
-    pub rows: usize,
-    /// Patches across.
-    pub cols: usize,
-    /// `[rows * cols, channels * frames * size²]`, in the order in which patches are emitted.
-    pub patches: Vec<f32>,
+pub enum EncoderInput {
+    /// Views of a picture, all of one size.
+    Picture {
+        /// Views.
+        views: usize,
+        /// Patches down, of each view.
+        rows: usize,
+        /// Patches across, of each view.
+        cols: usize,
+        /// `[views * rows * cols, channels * frames * size²]`, in the order in which patches are emitted.
+        patches: Vec<f32>,
+        /// How the views belong together.
+        arrangement: Arrangement,
+    },
+    /// A clip as mel bands.
+    Clip {
+        /// `[bands, frames]`.
+        mel: Vec<f32>,
+        /// Frames.
+        frames: usize,
+        /// Leading frames that are sound.
+        valid: usize,
+    },
 }
 
-/// What the encoder made of one picture.
+/// What the encoder made of one item.
 pub struct EncodedItem<B: Backend> {
-    /// What the connector receives, `[tokens, width]`.
+    /// Views of which each has equally many rows in `tower`.
+    pub views: usize,
+    /// What the connector receives, `[views * tokens, width]`.
     pub tower: B::Tensor,
-    /// What the connector produces, `[embeds, hidden]`.
+    /// What the connector produces, `[rows, hidden]`; learned rows of strips are not among them.
     pub features: B::Tensor,
+    /// States of earlier blocks for the decoder's first blocks, `[rows, hidden]` each.
+    pub deep: Vec<B::Tensor>,
+    /// How many leading rows of `features` are rows of real views; all but for pictures that are filled up to a number of tiles.
+    pub real: usize,
 }
 
 /// The encoder's weights.
 pub struct Encoder<B: Backend> {
     plan: EncoderPlan,
-    patch: Linear<B>,
-    /// Patches per side of the blocks that they are emitted in.
-    block: usize,
-    class: Option<B::Tensor>,
-    position: Option<B::Tensor>,
-    enter: Option<NormWeights<B>>,
+    front: Front<B>,
     blocks: Vec<Block<B>>,
-    connector: Vec<Op<B>>,
+    leave: Option<NormWeights<B>>,
+    then: Vec<Block<B>>,
+    connector: Connector<B>,
+    deep: Vec<Connector<B>>,
+    vectors: Vec<(String, B::Tensor)>,
 }
 
-enum Op<B: Backend> {
-    Linear(Linear<B>),
-    Activation(crate::backend::Activation),
-    Norm(NormWeights<B>),
-    Merge(usize),
+/// States of one batch.
+struct States<B: Backend> {
+    /// What is read, `[views * tokens, feature width]`.
+    features: B::Tensor,
+    /// States for the decoder's first blocks, `[views * tokens, width]`.
+    deep: Vec<B::Tensor>,
 }
 
 impl<B: Backend> Encoder<B> {
     /// Loads what a run needs: blocks above the deepest tap are not read.
     pub fn load(backend: &B, source: &dyn TensorSource, plan: &EncoderPlan) -> Result<Self> {
-        let tower = Loader { backend, source, component: Component::Tower };
-        let connector = Loader { backend, source, component: Component::Connector };
-        let ops = plan.ops.iter().map(|op| {
-            Ok(match op {
-                OpPlan::Linear { bias, weight, .. } => Op::Linear(Linear {
-                    weight: connector.matrix(weight)?,
-                    bias: bias.as_ref().map(|bias| connector.vector(bias)).transpose()?,
-                }),
-                OpPlan::Activation(activation) => Op::Activation(*activation),
-                OpPlan::Norm { norm, .. } => Op::Norm(connector.norm(&norm.name, norm)?),
-                OpPlan::Merge { side, .. } => Op::Merge(*side),
-                _ => {
-                    let message = "this step of a connector is not run yet";
-                    return Err(Error::new(ErrorKind::Unsupported, message));
-                }
-            })
+        let (tower, connector) = Component::of_modality(plan.modality);
+        let tower = Loader { backend, source, component: tower };
+        let connector = Loader { backend, source, component: connector };
+        let blocks = (0..plan.depth()).map(|index| Block::load(&tower, &plan.stack, index));
+        let then = plan.then.iter().filter(|_| plan.last);
+        let then = then.flat_map(|stack| (0..stack.layers).map(move |index| (stack, index)));
+        let needs_leave = plan.norm || plan.then.is_some() || plan.last;
+        let leave = plan.leave.as_ref().filter(|_| needs_leave);
+        let deep = plan.deepstack.iter().flat_map(|deep| &deep.ops);
+        let vectors = plan.vectors.iter().map(|(name, parameter)| {
+            Ok((name.clone(), connector.vector(parameter)?))
         });
-        let patch = plan.patch.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "a tower without patches is not run yet")
-        })?;
         Ok(Self {
-            patch: tower.linear(&patch.name, patch.bias)?,
-            block: patch.block,
-            class: plan.class.as_ref().map(|class| tower.vector(&class.parameter)).transpose()?,
-            position: plan.position.as_ref().map(|table| tower.table(&table.tensor)).transpose()?,
-            enter: plan.enter.as_ref().map(|norm| tower.norm(&norm.name, norm)).transpose()?,
-            blocks: (0..plan.depth())
-                .map(|index| Block::load(&tower, &plan.stack, index))
+            front: Front::load(&tower, plan)?,
+            blocks: blocks.collect::<Result<_>>()?,
+            leave: leave.map(|norm| tower.norm(&norm.name, norm)).transpose()?,
+            then: then
+                .map(|(stack, index)| Block::load(&tower, stack, index))
                 .collect::<Result<_>>()?,
-            connector: ops.collect::<Result<_>>()?,
+            connector: Connector::load(&connector, &plan.ops)?,
+            deep: deep.map(|ops| Connector::load(&connector, ops)).collect::<Result<_>>()?,
+            vectors: vectors.collect::<Result<_>>()?,
             plan: plan.clone(),
         })
     }
 
-    /// Encodes pictures as one batch; the results are in the order of the inputs.
-    pub fn encode(&self, backend: &B, items: Vec<EncoderInput>) -> Result<Vec<EncodedItem<B>>> {
-        if items.is_empty() {
-            return Ok(Vec::new());
-        }
-        let grids: Vec<(usize, usize)> = items.iter().map(|item| (item.rows, item.cols)).collect();
-        let block = self.block;
-        for (rows, cols) in &grids {
-            if rows % block != 0 || cols % block != 0 {
-                return Err(Error::new(
-                    ErrorKind::Media,
-                    format!("a grid of {rows}x{cols} patches is not made of blocks of {block}"),
-                ));
+    /// The learned rows that strips put between its rows, `[1, hidden]` each, by name.
+    pub fn vectors(&self) -> &[(String, B::Tensor)] {
+        &self.vectors
+    }
+
+    /// Encodes one item.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Media`] for a grid that the tower does not take.
+    pub fn encode(&self, backend: &B, item: EncoderInput) -> Result<EncodedItem<B>> {
+        match item {
+            EncoderInput::Picture { views, rows, cols, patches, arrangement } => {
+                self.picture(backend, Views { count: views, rows, cols }, patches, &arrangement)
             }
+            EncoderInput::Clip { mel, frames, valid } => self.clip(backend, &mel, frames, valid),
         }
-        let x = self.embed(backend, items, &grids)?;
-        let lengths: Vec<usize> =
-            grids.iter().map(|(rows, cols)| rows * cols + self.class_rows()).collect();
-        let tapped = self.tower(backend, x, &grids, &lengths)?;
-        let mut encoded = Vec::new();
-        let mut start = 0;
-        for ((rows, cols), length) in grids.iter().zip(&lengths) {
-            let dropped = self.plan.drop.min(*length);
-            let index: Vec<u32> = (start + dropped..start + length).map(|row| row as u32).collect();
-            let tower = self.concatenate(backend, &tapped, &index)?;
-            let features = self.connect(backend, tower.clone(), *rows, *cols)?;
-            encoded.push(EncodedItem { tower, features });
-            start += length;
-        }
-        Ok(encoded)
     }
 
-    fn class_rows(&self) -> usize {
-        usize::from(self.class.is_some())
-    }
-
-    /// Patch rows, class rows and positions of all items.
-    fn embed(
+    fn clip(
         &self,
         backend: &B,
-        items: Vec<EncoderInput>,
-        grids: &[(usize, usize)],
-    ) -> Result<B::Tensor> {
-        let rows: usize = grids.iter().map(|(rows, cols)| rows * cols).sum();
-        let width =
-            items.first().map_or(0, |item| item.patches.len() / (item.rows * item.cols).max(1));
-        let patches = items.into_iter().flat_map(|item| item.patches).collect();
-        let patches = backend.upload(patches, rows, width)?;
-        let mut x = self.patch.apply(backend, &patches)?;
-        if let Some(class) = &self.class {
-            let stacked = backend.concat(&[class, &x])?;
-            let mut index = Vec::new();
-            let mut next = 1_u32;
-            for (rows, cols) in grids {
-                let count = (rows * cols) as u32;
-                index.push(0);
-                index.extend(next..next + count);
-                next += count;
-            }
-            x = backend.gather(&stacked, &index)?;
+        mel: &[f32],
+        frames: usize,
+        valid: usize,
+    ) -> Result<EncodedItem<B>> {
+        let x = self.front.clip(backend, mel, frames, valid)?;
+        let (rows, _) = backend.shape(&x);
+        let average = self.plan.average.max(1);
+        if rows / average == 0 {
+            let none = |width| backend.upload(Vec::new(), 0, width);
+            let (tower, features) = (none(self.plan.feature_width())?, none(self.plan.out)?);
+            return Ok(EncodedItem { views: 1, tower, features, deep: Vec::new(), real: 0 });
         }
-        if let (Some(position), Some(table)) = (&self.position, &self.plan.position) {
-            let mut index = Vec::new();
-            for (rows, cols) in grids {
-                let needed = rows * cols + self.class_rows();
-                if needed != table.rows {
-                    return Err(Error::new(
-                        ErrorKind::Media,
-                        format!(
-                            "a picture of {rows}x{cols} patches needs {needed} positions, the tower has {}",
-                            table.rows
-                        ),
-                    ));
-                }
-                let order = tables::patch_order(*rows, *cols, self.block);
-                let class = self.class_rows() as u32;
-                index.extend(0..class);
-                index.extend(order.into_iter().map(|(row, col)| class + row * *cols as u32 + col));
-            }
-            x = backend.add(&x, &backend.gather(position, &index)?)?;
-        }
-        match &self.enter {
-            Some(norm) => norm.apply(backend, &x),
-            None => Ok(x),
-        }
+        // a row of frames is a grid of one row
+        let views = Views { count: 1, rows: 1, cols: rows };
+        let states = self.tower(backend, x, views, 1, (1, 0))?;
+        let (count, _) = backend.shape(&states.features);
+        let grid = Grid { views: 1, rows: 1, cols: count, block: 1 };
+        let tower = states.features;
+        let features = self.connector.apply(backend, tower.clone(), grid, None)?;
+        let (real, _) = backend.shape(&features);
+        Ok(EncodedItem { views: 1, tower, features, deep: Vec::new(), real })
     }
 
-    /// The states after the tapped blocks, in the order of the taps.
+    fn picture(
+        &self,
+        backend: &B,
+        views: Views,
+        mut patches: Vec<f32>,
+        arrangement: &Arrangement,
+    ) -> Result<EncodedItem<B>> {
+        let block = self.plan.patch.as_ref().map_or(1, |patch| patch.block.max(1));
+        let Views { count, rows, cols } = views;
+        if count == 0 || rows == 0 || cols == 0 || rows % block != 0 || cols % block != 0 {
+            let message = format!("a grid of {rows}x{cols} patches is not made of blocks of {block}");
+            return Err(Error::new(ErrorKind::Media, message));
+        }
+        let (each, views_given) = (patches.len() / count, count);
+        let (mut total, mut batch) = (count, (BATCH_ROWS / (rows * cols)).max(1));
+        if let Some(most) = self.front.most_tiles() {
+            if count > most {
+                let message = format!("a picture of {count} tiles, the tower takes {most}");
+                return Err(Error::new(ErrorKind::Media, message));
+            }
+            patches.resize(each * most, 0.0);
+            (total, batch) = (most, most);
+        }
+        let mut batches = Vec::new();
+        for first in (0..total).step_by(batch) {
+            let count = batch.min(total - first);
+            let some = patches.get(first * each..(first + count) * each).unwrap_or_default();
+            let views = Views { count, rows, cols };
+            let number = arrangement.number.unwrap_or(1);
+            let real = if total > views_given { views_given } else { count };
+            let x = self.front.pictures(backend, some.to_vec(), views, number)?;
+            batches.push(self.tower(backend, x, views, block, (real, number))?);
+        }
+        drop(patches);
+        let join = |parts: Vec<&B::Tensor>| match parts[..] {
+            [one] => Ok(one.clone()),
+            _ => backend.concat(&parts),
+        };
+        let tower = join(batches.iter().map(|batch| &batch.features).collect())?;
+        let grid = Grid { views: total, rows, cols, block };
+        let pooled = arrangement.pooled.as_ref();
+        let connect = |connector: &Connector<B>, x: B::Tensor| -> Result<B::Tensor> {
+            let x = connector.apply(backend, x, grid, pooled)?;
+            match &arrangement.canvas {
+                Some(canvas) => grid::arrange(backend, &x, total, canvas),
+                None => Ok(x),
+            }
+        };
+        let features = connect(&self.connector, tower.clone())?;
+        let mut deep = Vec::new();
+        for (index, connector) in self.deep.iter().enumerate() {
+            let states: Vec<_> = batches.iter().filter_map(|batch| batch.deep.get(index)).collect();
+            deep.push(connect(connector, join(states)?)?);
+        }
+        let (made, _) = backend.shape(&features);
+        let real = if total == count { made } else { made / total * count };
+        Ok(EncodedItem { views: total, tower, features, deep, real })
+    }
+
+    /// What is read of a batch: `x` holds the rows of all its views, of which the first `real` are not black;
+    /// `number` is that of their arrangement.
     fn tower(
         &self,
         backend: &B,
         mut x: B::Tensor,
-        grids: &[(usize, usize)],
-        lengths: &[usize],
-    ) -> Result<Vec<B::Tensor>> {
-        let angles = match &self.plan.stack.block(0).attention.rope {
-            Some(rope) => {
-                let mut positions = Vec::new();
-                for (rows, cols) in grids {
-                    positions.extend(std::iter::repeat_n([0; 3], self.class_rows()));
-                    let order = tables::patch_order(*rows, *cols, self.block);
-                    positions.extend(
-                        order.into_iter().map(|(row, col)| [0, i64::from(row), i64::from(col)]),
-                    );
-                }
-                let (cos, sin) = tables::angles(rope, &positions);
-                let pairs = rope.dim / 2;
-                Some(Angles {
-                    cos: backend.upload(cos, positions.len(), pairs)?,
-                    sin: backend.upload(sin, positions.len(), pairs)?,
-                    pairing: rope.pairing,
-                })
+        views: Views,
+        block: usize,
+        (real, number): (usize, u32),
+    ) -> Result<States<B>> {
+        let patches = views.rows * views.cols;
+        let class = self.front.class_rows();
+        let own = patches + class;
+        let padding = self.front.padding(own);
+        let mut order = None;
+        let window = self.plan.stack.kinds.iter().find_map(|kind| {
+            let windows = kind.attention.mask == MaskRule::PerWindow;
+            windows.then_some(kind.attention.window).flatten()
+        });
+        let mut windows = Vec::new();
+        if let Some(window) = window {
+            if class + padding > 0 {
+                let message = "a tower with windows has rows that are in none";
+                return Err(Error::new(ErrorKind::Unsupported, message));
             }
-            None => None,
+            let (one, lengths) = tables::window_order(views.rows, views.cols, block, window);
+            let view = |view: usize| one.iter().map(move |row| (view * patches) as u32 + row);
+            let all: Vec<u32> = (0..views.count).flat_map(view).collect();
+            x = backend.gather(&x, &all)?;
+            windows = lengths.repeat(views.count);
+            order = Some(all);
+        }
+        let places = self.places(views, block, class, padding, order.as_deref());
+        let masks = Masks {
+            views: vec![own + padding; views.count],
+            windows,
+            pairs: pairs(views.count, real, own, padding),
+            number,
         };
-        let mut states = vec![None; self.plan.taps.len()];
-        for depth in 0..=self.blocks.len() {
-            for (state, tap) in states.iter_mut().zip(&self.plan.taps) {
-                if *tap == depth {
-                    *state = Some(x.clone());
-                }
-            }
-            if let Some(block) = self.blocks.get(depth) {
-                x = block.forward(
-                    backend,
-                    self.plan.stack.block(depth),
-                    &x,
-                    angles.as_ref(),
-                    Keys::Segments(lengths),
-                )?;
-            }
-        }
-        Ok(states.into_iter().flatten().collect())
-    }
-
-    /// Rows `index` of all taps, side by side.
-    fn concatenate(&self, backend: &B, taps: &[B::Tensor], index: &[u32]) -> Result<B::Tensor> {
-        if let [only] = taps {
-            return backend.gather(only, index);
-        }
-        // [taps · rows, width], then row r of every tap one after the other, then one row of taps · width
-        let parts =
-            taps.iter().map(|tap| backend.gather(tap, index)).collect::<Result<Vec<_>>>()?;
-        let stacked = backend.concat(&parts.iter().collect::<Vec<_>>())?;
-        let rows = index.len() as u32;
-        let interleaved: Vec<u32> = (0..rows)
-            .flat_map(|row| (0..taps.len() as u32).map(move |tap| tap * rows + row))
-            .collect();
-        let gathered = backend.gather(&stacked, &interleaved)?;
-        backend.reshape(gathered, index.len(), self.plan.feature_width())
-    }
-
-    fn connect(
-        &self,
-        backend: &B,
-        mut x: B::Tensor,
-        rows: usize,
-        cols: usize,
-    ) -> Result<B::Tensor> {
-        let (mut rows, mut cols, mut block) = (rows, cols, self.block);
-        for op in &self.connector {
-            x = match op {
-                Op::Linear(linear) => linear.apply(backend, &x)?,
-                Op::Activation(activation) => backend.activate(&x, *activation)?,
-                Op::Norm(norm) => norm.apply(backend, &x)?,
-                Op::Merge(side) => {
-                    let (count, width) = backend.shape(&x);
-                    if rows % side != 0 || cols % side != 0 || count != rows * cols {
-                        return Err(Error::new(
-                            ErrorKind::Media,
-                            format!(
-                                "{count} rows of a grid of {rows}x{cols} cannot be merged by {side}"
-                            ),
-                        ));
+        // back to the order in which rows are emitted, without padding
+        let mut emitted: Vec<u32> = match &order {
+            None => (0..(views.count * (own + padding)) as u32).collect(),
+            Some(order) => {
+                let mut inverse = vec![0_u32; order.len()];
+                for (place, row) in order.iter().enumerate() {
+                    if let Some(slot) = inverse.get_mut(*row as usize) {
+                        *slot = place as u32;
                     }
-                    let gathered = if block == *side {
-                        x
-                    } else {
-                        backend.gather(&x, &tables::merge_order(rows, cols, block, *side))?
-                    };
-                    (rows, cols, block) = (rows / side, cols / side, 1);
-                    backend.reshape(gathered, rows * cols, width * side * side)?
                 }
+                inverse
+            }
+        };
+        let dropped = self.plan.drop.min(own);
+        emitted = emitted
+            .chunks(own + padding)
+            .flat_map(|view| view.get(dropped..own).unwrap_or_default())
+            .copied()
+            .collect();
+        let average = self.plan.average.max(1);
+        let read = |x: &B::Tensor, leave: Option<&NormWeights<B>>| -> Result<B::Tensor> {
+            let mut x = if order.is_none() && dropped + padding == 0 {
+                x.clone()
+            } else {
+                backend.gather(x, &emitted)?
             };
+            if average > 1 {
+                x = averaged(backend, &x, views.count, average)?;
+            }
+            match leave {
+                Some(norm) => norm.apply(backend, &x),
+                None => Ok(x),
+            }
+        };
+        let leave = self.leave.as_ref().filter(|_| self.plan.norm);
+        let deep_taps = self.plan.deepstack.iter().flat_map(|deep| &deep.taps);
+        let deep_taps: Vec<usize> = deep_taps.copied().collect();
+        let mut taps = vec![None; self.plan.taps.len()];
+        let mut deep = vec![None; deep_taps.len()];
+        let angles = Angled::of(backend, &self.plan.stack, &places)?;
+        for depth in 0..=self.blocks.len() {
+            for (tap, slot) in self.plan.taps.iter().zip(&mut taps) {
+                if *tap == depth {
+                    *slot = Some(read(&x, leave)?);
+                }
+            }
+            for (tap, slot) in deep_taps.iter().zip(&mut deep) {
+                if *tap == depth {
+                    *slot = Some(read(&x, None)?);
+                }
+            }
+            if let Some(weights) = self.blocks.get(depth) {
+                x = run(backend, &self.plan.stack, depth, weights, &x, &angles, &masks)?;
+            }
         }
-        Ok(x)
+        let mut states: Vec<B::Tensor> = taps.into_iter().flatten().collect();
+        if self.plan.concat == Concat::Interleaved && states.len() > 1 {
+            let (_, width) = backend.shape(&x);
+            let joined = side_by_side(backend, &states)?;
+            states = vec![backend.transpose(&joined, states.len(), width)?];
+        }
+        if self.plan.last {
+            if let Some(norm) = &self.leave {
+                x = norm.apply(backend, &x)?;
+            }
+            if let Some(stack) = &self.plan.then {
+                x = self.front.after(backend, &x, masks.number, own + padding)?;
+                let angles = Angled::of(backend, stack, &places)?;
+                for (index, weights) in self.then.iter().enumerate() {
+                    x = run(backend, stack, index, weights, &x, &angles, &masks)?;
+                }
+            }
+            states.insert(0, read(&x, None)?);
+        }
+        Ok(States {
+            features: side_by_side(backend, &states)?,
+            deep: deep.into_iter().flatten().collect(),
+        })
     }
+
+    /// (time, row, column) of every row of a batch, for rotary embeddings.
+    fn places(
+        &self,
+        views: Views,
+        block: usize,
+        class: usize,
+        padding: usize,
+        order: Option<&[u32]>,
+    ) -> Vec<[i64; 3]> {
+        let patch = |(row, col)| [0, i64::from(row), i64::from(col)];
+        let mut one: Vec<[i64; 3]> = vec![[0; 3]; class];
+        one.extend(tables::patch_order(views.rows, views.cols, block).into_iter().map(patch));
+        one.extend(vec![[0; 3]; padding]);
+        let all = one.repeat(views.count);
+        match order {
+            Some(order) => {
+                order.iter().map(|row| all.get(*row as usize).copied().unwrap_or_default()).collect()
+            }
+            None => all,
+        }
+    }
+}
+
+/// Who sees whom in a batch.
+struct Masks {
+    views: Vec<usize>,
+    windows: Vec<usize>,
+    pairs: KeyRanges,
+    /// The number of the arrangement of tiles.
+    number: u32,
+}
+
+impl Masks {
+    fn of(&self, plan: &AttentionPlan) -> Result<Mask<'_>> {
+        match plan.mask {
+            MaskRule::PerMedia => Ok(Mask::Segments(&self.views)),
+            MaskRule::PerWindow => Ok(Mask::Segments(if self.windows.is_empty() {
+                &self.views
+            } else {
+                &self.windows
+            })),
+            MaskRule::PadPairs => Ok(Mask::Ranges(&self.pairs)),
+            MaskRule::Causal
+            | MaskRule::MediaRuns
+            | MaskRule::MediaAll
+            | MaskRule::Prefix
+            | MaskRule::LastMedia => {
+                Err(Error::new(ErrorKind::Unsupported, "this mask is no mask of an encoder"))
+            }
+        }
+    }
+}
+
+/// Rows of `views` views of `own + padding` rows: a pair is hidden if both rows are padding or of a black view.
+fn pairs(views: usize, real: usize, own: usize, padding: usize) -> KeyRanges {
+    let each = own + padding;
+    let shown: Vec<_> = (0..real.min(views)).map(|view| view * each..view * each + own).collect();
+    let mut ranges = KeyRanges::new();
+    for view in 0..views {
+        for row in 0..each {
+            if view < real && row < own {
+                ranges.push([0..views * each]);
+            } else {
+                ranges.push(shown.iter().cloned());
+            }
+        }
+    }
+    ranges
+}
+
+/// The angles of each kind of layer of a stack.
+struct Angled<B: Backend>(Vec<Option<Angles<B>>>);
+
+impl<B: Backend> Angled<B> {
+    fn of(backend: &B, stack: &StackPlan, places: &[[i64; 3]]) -> Result<Self> {
+        let kinds = stack.kinds.iter().map(|kind| {
+            let rope = kind.attention.rope.as_ref();
+            rope.map(|rope| rope::angles(backend, rope, places)).transpose()
+        });
+        kinds.collect::<Result<_>>().map(Self)
+    }
+}
+
+fn run<B: Backend>(
+    backend: &B,
+    stack: &StackPlan,
+    index: usize,
+    block: &Block<B>,
+    x: &B::Tensor,
+    angles: &Angled<B>,
+    masks: &Masks,
+) -> Result<B::Tensor> {
+    let plan = stack.block(index);
+    let kind = stack.kind_of.get(index).copied().unwrap_or(0);
+    let sight = Sight {
+        angles: angles.0.get(kind).and_then(Option::as_ref),
+        keys: Keys::Own(masks.of(&plan.attention)?),
+        cross: None,
+        passing: &[],
+    };
+    block.forward(backend, plan, x, sight)
+}
+
+/// Averages of `count` consecutive rows of every view; rows that make no whole group are left out.
+fn averaged<B: Backend>(
+    backend: &B,
+    x: &B::Tensor,
+    views: usize,
+    count: usize,
+) -> Result<B::Tensor> {
+    let (rows, _) = backend.shape(x);
+    let each = rows / views.max(1);
+    let kept = each / count * count;
+    let view = |view: usize| (0..kept).map(move |row| (view * each + row) as u32);
+    let index: Vec<u32> = (0..views).flat_map(view).collect();
+    backend.blend(x, &index, &vec![1.0 / count as f32; index.len()], count)
+}
+
+/// Equally many rows of several states, side by side.
+fn side_by_side<B: Backend>(backend: &B, states: &[B::Tensor]) -> Result<B::Tensor> {
+    if let [only] = states {
+        return Ok(only.clone());
+    }
+    let widths: Vec<usize> = states.iter().map(|state| backend.shape(state).1).collect();
+    let rows = states.first().map_or(0, |state| backend.shape(state).0);
+    let unit = widths.iter().copied().reduce(gcd).unwrap_or(1).max(1);
+    // every state as rows of `unit` elements, then the rows of one result behind each other
+    let mut parts = Vec::new();
+    for (state, width) in states.iter().zip(&widths) {
+        parts.push(backend.reshape(state.clone(), rows * (width / unit), unit)?);
+    }
+    let stacked = backend.concat(&parts.iter().collect::<Vec<_>>())?;
+    let mut index = Vec::new();
+    for row in 0..rows {
+        let mut first = 0;
+        for width in &widths {
+            let pieces = width / unit;
+            let start = (first + row * pieces) as u32;
+            index.extend(start..start + pieces as u32);
+            first += rows * pieces;
+        }
+    }
+    let width = widths.iter().sum();
+    backend.reshape(backend.gather(&stacked, &index)?, rows, width)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,14 +1,25 @@
 //! From a plan to backend calls: blocks, encoder, connector, decoder. Files and models' names are unknown here; tensors
 //! come from a [`TensorSource`].
 
+mod attend;
 mod block;
+mod connector;
 mod decoder;
 mod encoder;
+mod feed;
+mod front;
+mod grid;
+mod interpolate;
+mod rope;
+mod sight;
 mod tables;
 mod unsupported;
 
+use std::ops::Range;
+
 pub use self::decoder::{Decoder, DecoderCache};
 pub use self::encoder::{EncodedItem, Encoder, EncoderInput};
+pub use self::sight::{Prospect, SeenStates};
 pub use self::unsupported::unsupported;
 use crate::backend::{Activation, Backend, Epilogue, Norm};
 use crate::descriptor::block::NormWeight;
@@ -40,10 +51,21 @@ impl<B: Backend> Loader<'_, B> {
         self.backend.upload(tensor.to_f32(), 1, width)
     }
 
-    /// A table as f32 rows; meant for small ones.
-    fn table(&self, name: &str) -> Result<B::Tensor> {
+    /// A stored number.
+    fn number(&self, name: &str) -> Result<f32> {
         let tensor = self.source.tensor(self.component, name)?;
-        let rows = tensor.shape.first().copied().unwrap_or(1);
+        match tensor.to_f32()[..] {
+            [number] => Ok(number),
+            _ => Err(Error::new(
+                ErrorKind::Weights,
+                format!("`{name}` holds {} numbers, not one", tensor.elements()),
+            )),
+        }
+    }
+
+    /// A table of `rows` rows as f32; meant for small ones.
+    fn table(&self, name: &str, rows: usize) -> Result<B::Tensor> {
+        let tensor = self.source.tensor(self.component, name)?;
         let width = tensor.elements() / rows.max(1);
         self.backend.upload(tensor.to_f32(), rows, width)
     }
@@ -51,6 +73,34 @@ impl<B: Backend> Loader<'_, B> {
     /// A matrix in its own dtype; further axes of a convolution are flattened into the columns.
     fn matrix(&self, name: &str) -> Result<B::Weight> {
         matrix(self.backend, &self.source.tensor(self.component, name)?)
+    }
+
+    /// A matrix whose axes are put into another order first, `axes[i]` being the old place of the new axis `i`; all axes
+    /// but the first become columns. `shape` is read into the stored elements.
+    fn permuted(&self, name: &str, shape: &[usize], axes: &[usize]) -> Result<B::Weight> {
+        let tensor = self.source.tensor(self.component, name)?;
+        let tensor = tensor
+            .reshape(shape.to_vec())
+            .and_then(|tensor| tensor.permuted(axes))
+            .ok_or_else(|| misshapen(name, &tensor, shape))?;
+        matrix(self.backend, &tensor)
+    }
+
+    /// Some rows of a linear map.
+    fn linear_rows(&self, name: &str, bias: bool, rows: Range<usize>) -> Result<Linear<B>> {
+        let part = |name: &str| {
+            let tensor = self.source.tensor(self.component, name)?;
+            tensor.rows(rows.clone()).ok_or_else(|| misshapen(name, &tensor, &[rows.end]))
+        };
+        let weight = matrix(self.backend, &part(&format!("{name}.weight"))?)?;
+        let bias = match bias {
+            true => {
+                let bias = part(&format!("{name}.bias"))?.to_f32();
+                Some(self.backend.upload(bias, 1, rows.len())?)
+            }
+            false => None,
+        };
+        Ok(Linear { weight, bias })
     }
 
     fn linear(&self, name: &str, bias: bool) -> Result<Linear<B>> {
@@ -67,6 +117,16 @@ impl<B: Backend> Loader<'_, B> {
         let bias = if plan.bias { Some(self.vector(&format!("{name}.bias"))?) } else { None };
         Ok(NormWeights { plan: plan.clone(), weight, bias })
     }
+}
+
+fn misshapen(name: &str, tensor: &HostTensor, shape: &[usize]) -> Error {
+    let message = format!("`{name}` has the shape {:?}, expected {shape:?}", tensor.shape);
+    Error::new(ErrorKind::Weights, message)
+}
+
+/// A slot that a block needs and the family does not name; `check` has found it before.
+fn name_missing(slot: &str) -> Error {
+    Error::new(ErrorKind::Descriptor, format!("tensor slot `{slot}` has no name"))
 }
 
 fn matrix<B: Backend>(backend: &B, tensor: &HostTensor) -> Result<B::Weight> {

@@ -1,7 +1,4 @@
-//! Tables that the host computes: the order of patches, rotary angles.
-
-use crate::descriptor::block::RopeAxis;
-use crate::plan::graph::{RopePlan, ScalingPlan};
+//! Tables that the host computes: the order of patches, merges, windows.
 
 /// `(row, column)` of every patch of a `rows × cols` grid in the order in which patches are emitted: raster order, or
 /// blocks of `block × block` patches, row-major inside and outside (`Qwen2VLImageProcessor.patchify`).
@@ -34,65 +31,32 @@ pub(super) fn merge_order(rows: usize, cols: usize, block: usize, side: usize) -
         .collect()
 }
 
-/// Cosines and sines of a rotary embedding, `[positions, dim / 2]` each.
+/// The order of patches in which those of one square of `window` × `window` patches stand together, squares row by row,
+/// patches of a square in the order in which they are emitted; and how many patches each square has.
 ///
-/// `positions` holds (time, row, column) of every token. Frequencies are `theta^(-2j/d)` in f32, as the reference
-/// computes them; angles are products in f32.
-pub(super) fn angles(plan: &RopePlan, positions: &[[i64; 3]]) -> (Vec<f32>, Vec<f32>) {
-    let pairs = plan.dim / 2;
-    let axis_index = |axis: RopeAxis| match axis {
-        RopeAxis::Time => 0,
-        RopeAxis::Row => 1,
-        RopeAxis::Col => 2,
-    };
-    // the frequency and the axis of every pair
-    let ladder: Vec<(usize, f32)> = if plan.sections.is_empty() {
-        // every axis has a ladder of its own over an equal share of the rotated elements (`VisionRotaryEmbedding`)
-        let share = pairs / plan.axes.len();
-        plan.axes
-            .iter()
-            .flat_map(|axis| {
-                (0..share).map(move |index| (axis_index(*axis), frequency(plan, index, 2 * share)))
-            })
-            .collect()
-    } else {
-        // one ladder, cut into consecutive sections (`apply_multimodal_rotary_pos_emb`)
-        let axes = plan
-            .axes
-            .iter()
-            .zip(&plan.sections)
-            .flat_map(|(axis, size)| std::iter::repeat_n(*axis, *size));
-        axes.enumerate()
-            .map(|(index, axis)| (axis_index(axis), frequency(plan, index, plan.dim)))
-            .collect()
-    };
-    let mut cos = Vec::with_capacity(positions.len() * pairs);
-    let mut sin = Vec::with_capacity(positions.len() * pairs);
-    for position in positions {
-        for (axis, frequency) in &ladder {
-            let angle = position[*axis] as f32 * frequency;
-            cos.push(angle.cos());
-            sin.push(angle.sin());
+/// As `get_vision_window_index` of `vision_utils.py` for windows of whole blocks; squares at the far edges are smaller.
+pub(super) fn window_order(
+    rows: usize,
+    cols: usize,
+    block: usize,
+    window: usize,
+) -> (Vec<u32>, Vec<usize>) {
+    let window = window.max(1);
+    let across = cols.div_ceil(window);
+    let mut squares = vec![Vec::new(); rows.div_ceil(window) * across];
+    for (index, (row, col)) in patch_order(rows, cols, block).into_iter().enumerate() {
+        let square = row as usize / window * across + col as usize / window;
+        if let Some(square) = squares.get_mut(square) {
+            square.push(index as u32);
         }
     }
-    (cos, sin)
-}
-
-fn frequency(plan: &RopePlan, index: usize, dim: usize) -> f32 {
-    let exponent = (2 * index) as f32 / dim as f32;
-    let frequency = 1.0 / (plan.theta as f32).powf(exponent);
-    match plan.scaling {
-        ScalingPlan::Linear { factor } => frequency / factor as f32,
-        _ => frequency,
-    }
+    let lengths = squares.iter().map(Vec::len).collect();
+    (squares.into_iter().flatten().collect(), lengths)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Pairing;
-    use crate::descriptor::block::Ladder;
-
     #[test]
     fn blocks_are_row_major_inside_and_outside() {
         assert_eq!(
@@ -111,32 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn axes_with_their_own_ladders_and_with_a_shared_one() {
-        let mut plan = RopePlan {
-            axes: vec![RopeAxis::Row, RopeAxis::Col],
-            dim: 8,
-            theta: 10_000.0,
-            head_dim: 8,
-            ladder: Ladder::Split,
-            scaling: ScalingPlan::None,
-            pairing: Pairing::Half,
-            sections: Vec::new(),
-            interleaved: false,
-            apart: false,
-        };
-        let (cos, sin) = angles(&plan, &[[9, 2, 3]]);
-        let expected = [2.0_f32, 0.02, 3.0, 0.03];
-        for (index, angle) in expected.iter().enumerate() {
-            assert!(
-                (cos[index] - angle.cos()).abs() < 1e-6 && (sin[index] - angle.sin()).abs() < 1e-6
-            );
-        }
-        plan.axes = vec![RopeAxis::Time, RopeAxis::Row, RopeAxis::Col];
-        plan.sections = vec![1, 2, 1];
-        let (cos, _) = angles(&plan, &[[1, 10, 1000]]);
-        let expected = [1.0_f32, 10.0 * 0.1, 10.0 * 0.01, 1000.0 * 0.001];
-        for (index, angle) in expected.iter().enumerate() {
-            assert!((cos[index] - angle.cos()).abs() < 1e-5, "{index}");
-        }
+    fn windows_keep_blocks_together() {
+        // 4 × 6 patches in blocks of 2, windows of 4: one full, one of half the width
+        let (order, lengths) = window_order(4, 6, 2, 4);
+        assert_eq!(lengths, [16, 8]);
+        let places = patch_order(4, 6, 2);
+        let second: Vec<_> = order[16..].iter().map(|index| places[*index as usize]).collect();
+        assert_eq!(second, [(0, 4), (0, 5), (1, 4), (1, 5), (2, 4), (2, 5), (3, 4), (3, 5)]);
+        assert!(order[..4] == [0, 1, 2, 3] && order[4..8] == [4, 5, 6, 7] && order[8] == 12);
     }
 }

@@ -198,6 +198,11 @@ impl LeastUpscale {
         Ok((1..grid.rows).map(|rows| self.most / rows).sum::<u32>() + grid.cols)
     }
 
+    /// How many cells become one row; `None` where tiles alone are counted.
+    pub fn merged(&self) -> Option<usize> {
+        (self.cell < self.tile).then(|| self.pool[0] as usize * self.pool[1] as usize)
+    }
+
     /// Which cells are merged, `pool[0] · pool[1]` for each place; `None` stands for a cell beyond the edge.
     ///
     /// First come the `base_rows · base_cols` places of the view of the whole image, then the `rows · cols` of the

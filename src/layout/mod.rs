@@ -5,6 +5,7 @@
 //! of any length.
 
 pub mod area;
+pub mod arrangement;
 mod bound;
 pub mod ceil_grid;
 pub mod clip;
@@ -25,6 +26,7 @@ mod witness;
 use std::fmt;
 
 pub use self::area::Area;
+pub use self::arrangement::Arrangement;
 pub use self::ceil_grid::CeilGrid;
 pub use self::clip::Clip;
 pub use self::closest_ratio::ClosestRatio;

@@ -8,7 +8,7 @@ mod tiles;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::{ImageSize, Layout, MediaSize, Policy};
+use crate::layout::{Arrangement, ImageSize, Layout, MediaSize, Policy};
 use crate::media::{Filter, Planes, Rgb8, load_image};
 use crate::plan::{Plan, Shape};
 use crate::problem::Problem;
@@ -20,6 +20,8 @@ pub struct Picture {
     pub size: ImageSize,
     /// What the size policy made of it.
     pub layout: Layout,
+    /// How its views belong together.
+    pub arrangement: Arrangement,
     /// Normalised values `[3, height, width]` of every view (tile), in the processor's order; all of one size.
     pub views: Vec<Planes>,
     /// What was noticed while decoding.
@@ -51,13 +53,16 @@ pub fn preprocess(plan: &Plan, file: &Path, pictures: usize) -> Result<Picture> 
     let layout = shape.policy.layout(MediaSize::Image(size)).map_err(|reason| {
         Error::new(ErrorKind::Media, format!("`{name}` ({size}) is refused: {reason}"))
     })?;
+    let arrangement = shape.policy.arrangement(size).map_err(|reason| {
+        Error::new(ErrorKind::Media, format!("`{name}` ({size}) is refused: {reason}"))
+    })?;
     let config = |problem: Problem| {
         Error::new(ErrorKind::NoNumber, problem.message.clone()).with_problems(problem.into())
     };
     let (normaliser, mean) = plan.normaliser().map_err(config)?;
     let views = views(loaded.image, size, shape, &layout, mean)?;
     let views = views.iter().map(|view| normaliser.apply(view)).collect();
-    Ok(Picture { size, layout, views, notes: loaded.notes })
+    Ok(Picture { size, layout, arrangement, views, notes: loaded.notes })
 }
 
 /// The views of a picture as bytes, in the processor's order. `mean` is the mean colour, from 0 to 1 per channel.

@@ -69,8 +69,10 @@ pub struct PositionTable {
 pub struct TilePositions {
     /// How many arrangements of tiles there are; row 0 of every table stands for no tile.
     pub arrangements: Count,
-    /// The most tiles of a picture.
+    /// The most tiles of a picture; it is filled up to so many with black ones, which hide nothing but each other.
     pub most: Count,
+    /// The rows of a tile are filled up with zeros to a multiple of this, in front of the first block; left out, 1.
+    pub align: Option<Count>,
     /// The prefix of the gate and the table of rows per tile and position.
     pub table: String,
     /// The prefix of what is added to patches.

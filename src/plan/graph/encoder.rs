@@ -84,6 +84,8 @@ pub struct TilesPlan {
     pub arrangements: usize,
     /// The most tiles of a picture.
     pub most: usize,
+    /// The rows of a tile are filled up to a multiple of this.
+    pub align: usize,
     /// The prefixes of the three tables.
     pub names: [String; 3],
 }
@@ -243,8 +245,15 @@ impl Resolver<'_> {
             1,
         )?;
         let most = self.size(&format!("{key}.most"), "the most tiles", &tiles.most, 1)?;
+        let align = self.size_or(
+            &format!("{key}.align"),
+            "the multiple of rows",
+            tiles.align.as_ref(),
+            1,
+            1,
+        )?;
         let names = [tiles.table.clone(), tiles.before.clone(), tiles.after.clone()];
-        Some(TilesPlan { arrangements, most, names })
+        Some(TilesPlan { arrangements, most, align, names })
     }
 
     /// Taps as numbers of blocks.

@@ -1,0 +1,87 @@
+//! The feed-forward half of a block, and of a connector.
+
+use super::{Linear, Loader, name_missing};
+use crate::backend::{Activation, Backend};
+use crate::descriptor::block::{Half, MlpKind};
+use crate::error::Result;
+use crate::plan::graph::MlpPlan;
+
+/// Rows that go through an mlp at once: its inner rows are several times as wide as its outer ones, and must not all
+/// exist at a time.
+const ROWS: usize = 4096;
+
+/// The weights of one mlp.
+pub(super) struct MlpWeights<B: Backend> {
+    gate: Option<Linear<B>>,
+    up: Linear<B>,
+    down: Linear<B>,
+    act: Activation,
+}
+
+impl<B: Backend> MlpWeights<B> {
+    /// `name` gives a slot's tensor: `gate`, `up`, `gate_up`, `down`.
+    pub(super) fn load(
+        loader: &Loader<'_, B>,
+        plan: &MlpPlan,
+        name: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self> {
+        let name = |slot: &str| name(slot).ok_or_else(|| name_missing(slot));
+        let bias = plan.bias;
+        let (gate, up) = match (plan.kind, plan.fused) {
+            (MlpKind::Plain, _) => (None, loader.linear(&name("up")?, bias)?),
+            (MlpKind::Gated, None) => {
+                (Some(loader.linear(&name("gate")?, bias)?), loader.linear(&name("up")?, bias)?)
+            }
+            (MlpKind::Gated, Some([first, _])) => {
+                let name = name("gate_up")?;
+                let hidden = plan.hidden;
+                let one = loader.linear_rows(&name, bias, 0..hidden)?;
+                let other = loader.linear_rows(&name, bias, hidden..2 * hidden)?;
+                match first {
+                    Half::Gate => (Some(one), other),
+                    Half::Up => (Some(other), one),
+                }
+            }
+        };
+        Ok(Self { gate, up, down: loader.linear(&name("down")?, bias)?, act: plan.act })
+    }
+
+    /// `[rows, in]` → `[rows, out]`; `residual` is added if it is given.
+    pub(super) fn forward(
+        &self,
+        backend: &B,
+        x: &B::Tensor,
+        residual: Option<&B::Tensor>,
+    ) -> Result<B::Tensor> {
+        let (rows, _) = backend.shape(x);
+        if rows <= ROWS {
+            return self.some_rows(backend, x, residual);
+        }
+        let mut parts = Vec::new();
+        for start in (0..rows).step_by(ROWS) {
+            let count = ROWS.min(rows - start);
+            let x = backend.rows(x, start, count)?;
+            let residual =
+                residual.map(|residual| backend.rows(residual, start, count)).transpose()?;
+            parts.push(self.some_rows(backend, &x, residual.as_ref())?);
+        }
+        backend.concat(&parts.iter().collect::<Vec<_>>())
+    }
+
+    fn some_rows(
+        &self,
+        backend: &B,
+        x: &B::Tensor,
+        residual: Option<&B::Tensor>,
+    ) -> Result<B::Tensor> {
+        let hidden = match &self.gate {
+            Some(gate) => {
+                let up = self.up.apply(backend, x)?;
+                let gate = gate.apply(backend, x)?;
+                backend.gated(&gate, &up, self.act)?
+            }
+            None => self.up.apply_with(backend, x, Some(self.act), None)?,
+        };
+        self.down.apply_with(backend, &hidden, None, residual)
+    }
+}
