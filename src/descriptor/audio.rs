@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::image::{Tables, bare_frame};
-use super::slot::{Count, Flag};
+use super::slot::{Count, Flag, Number};
 use super::tower::{Connector, Features, Tower};
 
 /// Everything about clips of sound.
@@ -29,6 +29,8 @@ pub struct Audio {
     pub seam: u32,
     /// How a clip becomes frames, and frames become rows; it decides the layout.
     pub clip: Clip,
+    /// What the tower reads of a clip; left out, clips are counted and not run.
+    pub mel: Option<Mel>,
     /// The token slots that one marker expands to.
     #[schemars(extend("x-reads" = "strip"))]
     pub strip: String,
@@ -93,4 +95,31 @@ pub struct Step {
     pub stride: Count,
     /// Positions added at both ends; left out, none.
     pub padding: Option<Count>,
+}
+
+/// Energies in mel bands: (log10(energy) + `shift`) / `scale`. Frames are centred on every `clip.hop`-th sample, weighted by a
+/// periodic Hann window; bands are triangles of equal area, equally wide on Slaney's mel scale, from 0 Hz on.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mel {
+    /// Samples that every clip is cut or padded to.
+    pub length: Count,
+    /// What it is padded with; left out, 0.
+    pub silence: Option<Number>,
+    /// The amplitude of noise that the processor adds; with any but 0, clips are counted and not run. Left out, none.
+    pub dither: Option<Number>,
+    /// Samples of a frame, and of its Fourier transform.
+    pub window: Count,
+    /// Bands of a frame.
+    pub bands: Count,
+    /// The highest frequency of the last band, in Hz.
+    pub high: Count,
+    /// Energies below count as so much.
+    pub floor: Number,
+    /// Decades below the largest energy of a clip that are kept; what is less is raised to that.
+    pub range: Number,
+    /// What is added to the logarithm.
+    pub shift: Number,
+    /// What then divides it.
+    pub scale: Number,
 }

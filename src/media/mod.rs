@@ -1,4 +1,4 @@
-//! Pictures: from a file to the numbers a vision tower reads.
+//! Pictures and clips: from a file to the numbers a tower reads.
 //!
 //! Every step is one file and one function, and none knows where it stands in a pipeline:
 //!
@@ -22,6 +22,9 @@
 //! * Padding before normalisation is black or a byte colour; padding after it, where a family does so, is 0.0.
 //! * EXIF orientation counts also when only the header is read.
 //!
+//! Clips of sound go by two steps more: [`load_sound`] from a file to samples of one channel at one rate, [`LogMel::apply`]
+//! from these to energies in mel bands.
+//!
 //! All errors are of kind [`ErrorKind::Media`](crate::error::ErrorKind::Media).
 
 mod container;
@@ -29,6 +32,7 @@ mod decode;
 mod geometry;
 mod header;
 mod image;
+mod mel;
 mod normalise;
 mod patches;
 mod plain;
@@ -39,7 +43,8 @@ pub use self::decode::{LoadedImage, decode_image, load_image};
 pub use self::geometry::{center_crop, crop, pad, pad_to_square};
 pub use self::header::{ImageFormat, ImageHeader, MAX_PIXELS, image_header, image_size};
 pub use self::image::{Planes, Rgb8};
+pub use self::mel::{LogMel, Mel, MelSettings};
 pub use self::normalise::Normaliser;
 pub use self::patches::{PatchOrder, Patches, patchify};
 pub use self::resize::{Filter, resize};
-pub use self::sound::{ClipLength, clip_length};
+pub use self::sound::{ClipLength, Sound, clip_length, load_sound};

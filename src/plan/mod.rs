@@ -4,6 +4,7 @@ pub mod graph;
 mod lookup;
 mod media;
 mod policy;
+mod sound;
 pub mod tensors;
 pub mod values;
 
@@ -16,7 +17,6 @@ use crate::checkpoint::tokenizer::TokenizerFiles;
 use crate::descriptor::expression::Expression;
 use crate::descriptor::{Descriptor, Pick, RawDescriptor};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::Policy;
 use crate::media::Normaliser;
 use crate::problem::{Problem, Problems};
 
@@ -176,14 +176,6 @@ impl Plan {
         self.tokenizer
             .get_or_init(|| TokenizerFiles::read(&self.folder).ok().map(Arc::new))
             .as_deref()
-    }
-
-    /// Samples per second of the clips that the model takes; `None` where that is not known.
-    pub fn sample_rate(&self) -> Option<u32> {
-        match &self.audio.as_ref()?.as_ref().ok()?.shape.policy {
-            Policy::Clip(clip) => Some(clip.rate()),
-            _ => None,
-        }
     }
 
     /// The family's name.

@@ -1,11 +1,14 @@
-//! From a picture file to what the tower receives, as the reference processor makes it.
+//! From a file to what the tower receives, as the reference processor makes it.
 
 mod canvas;
+mod clip;
 mod grids;
 mod plain;
 mod tiles;
 
 use std::path::Path;
+
+pub use self::clip::{Clip, preprocess_clip};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Arrangement, ImageSize, Layout, MediaSize, Policy};
