@@ -231,7 +231,7 @@ impl<B: Backend> Model<B> {
     /// Stages: `input_ids`, `positions`, `image.K.pixels`, `image.K.tower`, `image.K.features`, `embeds`, `logits`,
     /// `generated` (greedy, at most `limit` tokens, the ending token included).
     pub fn trace(&self, request: Request<'_>, pictures: &[Picture], limit: usize) -> Result<Trace> {
-        self.trace_observed(request, pictures, limit, &())
+        self.trace_observed(request, pictures, limit, &(), &mut Timings::default())
     }
 
     /// The same with someone listening, who is also asked before each generated token.
@@ -244,13 +244,13 @@ impl<B: Backend> Model<B> {
         pictures: &[Picture],
         limit: usize,
         observer: &dyn Observer,
+        timings: &mut Timings,
     ) -> Result<Trace> {
         let backend = self.backend();
         let mut trace = Trace::new();
-        let mut timings = Timings::default();
         observer.progress(Progress::Encoding { done: 0, total: pictures.len() })?;
         let Embedded { prompt, positions, rows, towers, features } =
-            self.embed(request, pictures, &mut timings)?;
+            self.embed(request, pictures, timings)?;
         observer.progress(Progress::Encoding { done: pictures.len(), total: pictures.len() })?;
         let length = prompt.ids.len();
         observer.progress(Progress::Prefill { tokens: length })?;
@@ -287,12 +287,15 @@ impl<B: Backend> Model<B> {
             }
         }
         keep(&mut trace, "embeds".to_owned(), &rows, false)?;
+        let start = Instant::now();
         let mut cache = self.cache(capacity(length, limit)?)?;
         let states = self.forward(rows, &positions.tokens, &mut cache)?;
         let logits = self.logits(&states)?;
+        timings.prefill += start.elapsed();
         let vocabulary = logits.len() / length.max(1);
         let last = logits.get(logits.len() - vocabulary..).unwrap_or_default().to_vec();
         trace.insert("logits".to_owned(), TraceTensor::Float(vec![length, vocabulary], logits));
+        let start = Instant::now();
         let mut done = 0;
         let (generated, _) = self.continue_from(
             last,
@@ -305,6 +308,7 @@ impl<B: Backend> Model<B> {
                 observer.progress(Progress::Decoding { done, total: limit }).map(|()| true)
             },
         )?;
+        timings.decode += start.elapsed();
         trace.insert(
             "generated".to_owned(),
             TraceTensor::Integer(
