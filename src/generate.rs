@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::DecoderCache;
 use crate::model::{Embedded, Model, Timings, Trace, TraceTensor};
 use crate::preprocess::Picture;
 use crate::progress::{Observer, Progress};
@@ -168,7 +169,7 @@ impl<B: Backend> Model<B> {
         let prompt_tokens = embedded.prompt.ids.len();
         observer.progress(Progress::Prefill { tokens: prompt_tokens })?;
         let start = Instant::now();
-        let mut cache = self.cache(capacity(prompt_tokens, limit)?)?;
+        let mut cache = self.room(prompt_tokens, limit)?;
         let states = self.forward(embedded.rows, &embedded.positions.tokens, &mut cache)?;
         let logits = self.last_logits(&states)?;
         timings.prefill = start.elapsed();
@@ -185,11 +186,26 @@ impl<B: Backend> Model<B> {
         Ok(Generated { tokens, finish, prompt_tokens, timings })
     }
 
+    /// An empty cache for a prompt and what may follow.
+    pub(crate) fn room(&self, prompt: usize, limit: usize) -> Result<DecoderCache<B>> {
+        let tokens = prompt
+            .checked_add(limit)
+            .ok_or_else(|| Error::new(ErrorKind::Usage, "too many tokens are asked for"))?;
+        self.cache(tokens).map_err(|error| match error.kind() {
+            ErrorKind::Backend => Error::new(
+                ErrorKind::Backend,
+                format!("the keys and values of {tokens} tokens do not fit into memory"),
+            )
+            .with_hint(format!("{prompt} tokens are the prompt's, up to {limit} may follow it")),
+            _ => error,
+        })
+    }
+
     fn continue_from(
         &self,
         mut logits: Vec<f32>,
         next: i64,
-        cache: &mut crate::graph::DecoderCache<B>,
+        cache: &mut DecoderCache<B>,
         limit: usize,
         sampling: Sampling,
         on_token: &mut dyn FnMut(u32) -> Result<bool>,
@@ -288,7 +304,7 @@ impl<B: Backend> Model<B> {
         }
         keep(&mut trace, "embeds".to_owned(), &rows, false)?;
         let start = Instant::now();
-        let mut cache = self.cache(capacity(length, limit)?)?;
+        let mut cache = self.room(length, limit)?;
         let states = self.forward(rows, &positions.tokens, &mut cache)?;
         let logits = self.logits(&states)?;
         timings.prefill += start.elapsed();
@@ -318,13 +334,6 @@ impl<B: Backend> Model<B> {
         );
         Ok(trace)
     }
-}
-
-/// How many tokens a cache must hold.
-pub(crate) fn capacity(prompt: usize, limit: usize) -> Result<usize> {
-    prompt
-        .checked_add(limit)
-        .ok_or_else(|| Error::new(ErrorKind::Usage, "too many tokens are asked for"))
 }
 
 #[cfg(test)]

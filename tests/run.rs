@@ -171,6 +171,7 @@ fn settings() {
         .say("run llava hi --threads 1000000000")
         .say("run llava hi --backend tpu")
         .say("run llava hi -n 18446744073709551615")
+        .say("run llava hi -n 1000000000000000")
         .say("run llava hi --raw --system x")
         .say("run llava")
         .say("run llava hi -q -n 4")
