@@ -85,9 +85,9 @@ fn document(score: &Score) -> Map<String, Value> {
 /// A table with a row for each prompt.
 fn summary(score: &Score, bare: Option<&Score>, media: bool) -> String {
     let row = |name: &str, score: &Score| {
-        let numbers = [score.bits(), score.bits_per_character(), score.bits_per_token()];
-        let mut row = vec![name.to_owned()];
-        row.extend(numbers.map(|bits| format!("{bits:.4}")));
+        let mut row = vec![name.to_owned(), format!("{:.2}", score.bits())];
+        let rates = [score.bits_per_character(), score.bits_per_token()];
+        row.extend(rates.map(|bits| format!("{bits:.3}")));
         row.push(score.prompt_tokens.to_string());
         row
     };
