@@ -37,13 +37,14 @@ impl Watch {
         let bar = if quiet || !io::stderr().is_terminal() {
             ProgressBar::hidden()
         } else {
-            let bar = ProgressBar::new(0);
+            let bar = ProgressBar::no_length().with_message("starting");
+            if let Ok(style) = ProgressStyle::with_template(SPINNER) {
+                bar.set_style(style);
+            }
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         };
-        let watch = Self { bar, quiet, context: AtomicU64::new(u64::MAX) };
-        watch.show(SPINNER, "starting", 0, 0);
-        watch
+        Self { bar, quiet, context: AtomicU64::new(u64::MAX) }
     }
 
     /// Whether Ctrl-C was pressed.
@@ -95,12 +96,12 @@ impl Watch {
         if self.bar.is_hidden() {
             return;
         }
+        self.bar.set_message(message);
+        self.bar.set_length(total);
+        self.bar.set_position(done);
         if let Ok(style) = ProgressStyle::with_template(template) {
             self.bar.set_style(style.progress_chars("=> "));
         }
-        self.bar.set_length(total);
-        self.bar.set_position(done);
-        self.bar.set_message(message);
     }
 }
 
