@@ -51,6 +51,8 @@ pub enum ErrorKind {
     Unsupported,
     /// Writing an output file failed.
     Output,
+    /// The caller stopped the call.
+    Interrupted,
 }
 
 impl Error {

@@ -4,8 +4,10 @@ use std::time::Instant;
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::DecoderCache;
 use crate::model::{Embedded, Model, Timings, Trace, TraceTensor};
 use crate::preprocess::Picture;
+use crate::progress::{Observer, Progress};
 use crate::prompt::Request;
 
 /// How tokens are chosen.
@@ -44,11 +46,35 @@ impl Sampling {
     }
 }
 
+/// Why a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// The model ended its text.
+    End,
+    /// As many tokens as were allowed are there.
+    Limit,
+    /// The caller wanted no more.
+    Stopped,
+}
+
+impl Finish {
+    /// The word in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::End => "end",
+            Self::Limit => "limit",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 /// A finished generation.
 #[derive(Debug, Clone)]
 pub struct Generated {
     /// Every generated id, the ending token included.
     pub tokens: Vec<u32>,
+    /// Why there are no more.
+    pub finish: Finish,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// How long each part took.
@@ -119,17 +145,36 @@ impl<B: Backend> Model<B> {
         sampling: Sampling,
         on_token: &mut dyn FnMut(u32) -> Result<bool>,
     ) -> Result<Generated> {
+        self.generate_observed(request, pictures, limit, sampling, &(), on_token)
+    }
+
+    /// The same with someone listening while pictures and prompt are worked on.
+    ///
+    /// # Errors
+    /// As for [`Model::generate`]; what `observer` returns.
+    pub fn generate_observed(
+        &self,
+        request: Request<'_>,
+        pictures: &[Picture],
+        limit: usize,
+        sampling: Sampling,
+        observer: &dyn Observer,
+        on_token: &mut dyn FnMut(u32) -> Result<bool>,
+    ) -> Result<Generated> {
         let sampling = sampling.check()?;
         let mut timings = Timings::default();
+        observer.progress(Progress::Encoding { done: 0, total: pictures.len() })?;
         let embedded = self.embed(request, pictures, &mut timings)?;
+        observer.progress(Progress::Encoding { done: pictures.len(), total: pictures.len() })?;
         let prompt_tokens = embedded.prompt.ids.len();
+        observer.progress(Progress::Prefill { tokens: prompt_tokens })?;
         let start = Instant::now();
-        let mut cache = self.cache(capacity(prompt_tokens, limit)?)?;
+        let mut cache = self.room(prompt_tokens, limit)?;
         let states = self.forward(embedded.rows, &embedded.positions.tokens, &mut cache)?;
         let logits = self.last_logits(&states)?;
         timings.prefill = start.elapsed();
         let start = Instant::now();
-        let tokens = self.continue_from(
+        let (tokens, finish) = self.continue_from(
             logits,
             embedded.positions.next,
             &mut cache,
@@ -138,20 +183,36 @@ impl<B: Backend> Model<B> {
             on_token,
         )?;
         timings.decode = start.elapsed();
-        Ok(Generated { tokens, prompt_tokens, timings })
+        Ok(Generated { tokens, finish, prompt_tokens, timings })
+    }
+
+    /// An empty cache for a prompt and what may follow.
+    pub(crate) fn room(&self, prompt: usize, limit: usize) -> Result<DecoderCache<B>> {
+        let tokens = prompt
+            .checked_add(limit)
+            .ok_or_else(|| Error::new(ErrorKind::Usage, "too many tokens are asked for"))?;
+        self.cache(tokens).map_err(|error| match error.kind() {
+            ErrorKind::Backend => Error::new(
+                ErrorKind::Backend,
+                format!("the keys and values of {tokens} tokens do not fit into memory"),
+            )
+            .with_hint(format!("{prompt} tokens are the prompt's, up to {limit} may follow it")),
+            _ => error,
+        })
     }
 
     fn continue_from(
         &self,
         mut logits: Vec<f32>,
         next: i64,
-        cache: &mut crate::graph::DecoderCache<B>,
+        cache: &mut DecoderCache<B>,
         limit: usize,
         sampling: Sampling,
         on_token: &mut dyn FnMut(u32) -> Result<bool>,
-    ) -> Result<Vec<u32>> {
+    ) -> Result<(Vec<u32>, Finish)> {
         let mut draw = Draw(sampling.seed);
         let mut tokens = Vec::new();
+        let mut finish = Finish::Limit;
         while tokens.len() < limit {
             if logits.iter().any(|logit| logit.is_nan()) {
                 return Err(Error::new(
@@ -162,14 +223,23 @@ impl<B: Backend> Model<B> {
             let token = choose(&logits, sampling, &mut draw);
             let position = next + tokens.len() as i64;
             tokens.push(token);
-            if !on_token(token)? || self.ending().contains(&token) || tokens.len() == limit {
+            let more = on_token(token)?;
+            if self.ending().contains(&token) {
+                finish = Finish::End;
+                break;
+            }
+            if tokens.len() == limit {
+                break;
+            }
+            if !more {
+                finish = Finish::Stopped;
                 break;
             }
             let row = self.lookup(&[token])?;
             let states = self.forward(row, &[[position; 3]], cache)?;
             logits = self.last_logits(&states)?;
         }
-        Ok(tokens)
+        Ok((tokens, finish))
     }
 
     /// Runs a prompt once and keeps every stage under the names of the trace file.
@@ -177,12 +247,29 @@ impl<B: Backend> Model<B> {
     /// Stages: `input_ids`, `positions`, `image.K.pixels`, `image.K.tower`, `image.K.features`, `embeds`, `logits`,
     /// `generated` (greedy, at most `limit` tokens, the ending token included).
     pub fn trace(&self, request: Request<'_>, pictures: &[Picture], limit: usize) -> Result<Trace> {
+        self.trace_observed(request, pictures, limit, &(), &mut Timings::default())
+    }
+
+    /// The same with someone listening, who is also asked before each generated token.
+    ///
+    /// # Errors
+    /// As for [`Model::embed`]; what `observer` returns.
+    pub fn trace_observed(
+        &self,
+        request: Request<'_>,
+        pictures: &[Picture],
+        limit: usize,
+        observer: &dyn Observer,
+        timings: &mut Timings,
+    ) -> Result<Trace> {
         let backend = self.backend();
         let mut trace = Trace::new();
-        let mut timings = Timings::default();
+        observer.progress(Progress::Encoding { done: 0, total: pictures.len() })?;
         let Embedded { prompt, positions, rows, towers, features } =
-            self.embed(request, pictures, &mut timings)?;
+            self.embed(request, pictures, timings)?;
+        observer.progress(Progress::Encoding { done: pictures.len(), total: pictures.len() })?;
         let length = prompt.ids.len();
+        observer.progress(Progress::Prefill { tokens: length })?;
         trace.insert(
             "input_ids".to_owned(),
             TraceTensor::Integer(
@@ -216,20 +303,28 @@ impl<B: Backend> Model<B> {
             }
         }
         keep(&mut trace, "embeds".to_owned(), &rows, false)?;
-        let mut cache = self.cache(capacity(length, limit)?)?;
+        let start = Instant::now();
+        let mut cache = self.room(length, limit)?;
         let states = self.forward(rows, &positions.tokens, &mut cache)?;
         let logits = self.logits(&states)?;
+        timings.prefill += start.elapsed();
         let vocabulary = logits.len() / length.max(1);
         let last = logits.get(logits.len() - vocabulary..).unwrap_or_default().to_vec();
         trace.insert("logits".to_owned(), TraceTensor::Float(vec![length, vocabulary], logits));
-        let generated = self.continue_from(
+        let start = Instant::now();
+        let mut done = 0;
+        let (generated, _) = self.continue_from(
             last,
             positions.next,
             &mut cache,
             limit,
             Sampling::default(),
-            &mut |_| Ok(true),
+            &mut |_| {
+                done += 1;
+                observer.progress(Progress::Decoding { done, total: limit }).map(|()| true)
+            },
         )?;
+        timings.decode += start.elapsed();
         trace.insert(
             "generated".to_owned(),
             TraceTensor::Integer(
@@ -239,12 +334,6 @@ impl<B: Backend> Model<B> {
         );
         Ok(trace)
     }
-}
-
-fn capacity(prompt: usize, limit: usize) -> Result<usize> {
-    prompt
-        .checked_add(limit)
-        .ok_or_else(|| Error::new(ErrorKind::Usage, "too many tokens are asked for"))
 }
 
 #[cfg(test)]

@@ -36,7 +36,9 @@ pub mod model;
 pub mod plan;
 pub mod preprocess;
 pub mod problem;
+pub mod progress;
 pub mod prompt;
+pub mod score;
 pub mod snapshot;
 pub mod tensor;
 

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use vlm_spec::descriptor::{Node, NodeValue};
 
 /// Rooms from the ground up: a module imports only what stands before it.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 19] = [
     "problem",
     "error",
+    "progress",
     "tensor",
     "backend",
     "media",
@@ -25,6 +26,7 @@ const ORDER: [&str; 17] = [
     "check",
     "model",
     "generate",
+    "score",
     "snapshot",
 ];
 

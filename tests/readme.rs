@@ -38,7 +38,8 @@ fn output(line: &str) -> String {
 }
 
 /// The pages with sessions, and how many commands each has at least.
-const PAGES: [(&str, usize); 3] = [("README.md", 8), ("docs/adding.md", 7), ("docs/floors.md", 3)];
+const PAGES: [(&str, usize); 4] =
+    [("README.md", 8), ("docs/adding.md", 7), ("docs/floors.md", 3), ("docs/running.md", 9)];
 
 #[test]
 fn sessions_print_what_the_pages_show() {

@@ -171,6 +171,7 @@ fn settings() {
         .say("run llava hi --threads 1000000000")
         .say("run llava hi --backend tpu")
         .say("run llava hi -n 18446744073709551615")
+        .say("run llava hi -n 1000000000000000")
         .say("run llava hi --raw --system x")
         .say("run llava")
         .say("run llava hi -q -n 4")
@@ -203,6 +204,7 @@ fn settings() {
     let long: Value = serde_json::from_str(&long).unwrap();
     let tokens = long["tokens"].as_array().unwrap();
     assert!(tokens.len() < 10 && *tokens.last().unwrap() == 2, "{} tokens", tokens.len());
+    assert_eq!(long["finish"], "end");
 }
 
 #[test]
@@ -215,7 +217,16 @@ fn json_is_one_document() {
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(
         keys(&document),
-        ["family", "text", "tokens", "prompt_tokens", "backend", "timings_ms", "peak_rss_bytes"]
+        [
+            "family",
+            "text",
+            "tokens",
+            "finish",
+            "prompt_tokens",
+            "backend",
+            "timings_ms",
+            "peak_rss_bytes",
+        ]
     );
     assert_eq!(
         keys(&document["timings_ms"]),
@@ -225,6 +236,7 @@ fn json_is_one_document() {
     let plain = session.stdout(&["run", "llava", "--image", "a.png", "hi", "-n", "3"]);
     assert_eq!(format!("{}\n", document["text"].as_str().unwrap()), plain);
     assert_eq!(document["tokens"].as_array().unwrap().len(), 3);
+    assert_eq!(document["finish"], "limit");
     assert_eq!(document["prompt_tokens"], session.ids(&["llava", "--image", "a.png", "hi"]).len());
     // timings go to stderr
     let (_, stdout, stderr) = session.spec(&["run", "llava", "hi", "-n", "3", "--json", "-v"]);
@@ -264,6 +276,151 @@ fn text_streams_and_a_closed_reader_ends_the_run() {
             "error: cannot write to stdout: No space left on device (os error 28)\n"
         );
     }
+}
+
+/// Ctrl-C. Where it is ignored on entry, as in a script's background, it stays ignored.
+#[cfg(target_os = "linux")]
+mod interrupts {
+    use std::io::{BufRead, BufReader};
+    use std::process::Child;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn press(child: &Child) {
+        let id = child.id().to_string();
+        let status = std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Whether whoever started the tests ignores the signal.
+    fn ignored() -> bool {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0
+    }
+
+    /// Starts a long text; returns the run when its first character is there, and that.
+    fn start(session: &Session, arguments: &[&str]) -> (Child, u8) {
+        let long = ["run", "llava", "hi", "-n", "50000", "--temperature", "9"];
+        let mut child = session
+            .command(&[&long, arguments].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = [0; 1];
+        child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        (child, first[0])
+    }
+
+    #[test]
+    fn the_first_ends_the_text_after_a_token() {
+        let session = Session::new("interrupt");
+        let (child, first) = start(&session, &["-v"]);
+        press(&child);
+        if ignored() {
+            return assert_goes_on(child);
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130));
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let lines: Vec<_> = stderr.lines().collect();
+        assert_eq!(lines[0], "interrupted", "{stderr}");
+        assert!(lines[1].contains("load:") && stderr.contains("decode:"), "{stderr}");
+        // the beginning of the text of the same seed, and a line's end
+        assert_eq!(*output.stdout.last().unwrap(), b'\n');
+        let mut text = vec![first];
+        text.extend_from_slice(&output.stdout[..output.stdout.len() - 1]);
+        let made = stderr.split(" generated").next().unwrap().rsplit(' ').next().unwrap();
+        assert!(made.parse::<usize>().unwrap() < 50_000);
+        let arguments = ["run", "llava", "hi", "-n", made, "--temperature", "9"];
+        assert_eq!(session.stdout(&arguments).as_bytes(), [&text[..], b"\n"].concat());
+    }
+
+    fn assert_goes_on(mut child: Child) {
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(child.try_wait().unwrap().is_none(), "the signal was ignored on entry");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn with_json_the_document_is_printed() {
+        let session = Session::new("interrupt_json");
+        // a note tells that the prompt begins, tokens come soon
+        let mut child = waiting(&session, 4200, &["--json", "-n", "1000000", "--temperature", "9"]);
+        if ignored() {
+            return assert_goes_on(child);
+        }
+        press(&child);
+        let mut stdout = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        let document: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(document["finish"], "stopped");
+        let tokens = document["tokens"].as_array().unwrap().len();
+        assert!((1..100_000).contains(&tokens), "{tokens} tokens");
+    }
+
+    /// A run whose decoder is at work on a prompt of about so many tokens.
+    fn waiting(session: &Session, tokens: usize, arguments: &[&str]) -> Child {
+        let prompt = "\u{1F642}".repeat(tokens / 4); // four bytes, each a token
+        let mut child = session
+            .command(&[&["run", "llava", &prompt], arguments].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("note: the prompt has "), "{line}");
+        assert!(line.contains(" tokens, but the decoder was made for 4096 "), "{line}");
+        child
+    }
+
+    #[test]
+    fn the_second_ends_a_stage_at_once() {
+        let session = Session::new("interrupt_twice");
+        // minutes of work
+        let mut child = waiting(&session, 120_000, &[]);
+        if ignored() {
+            return assert_goes_on(child);
+        }
+        press(&child);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(child.try_wait().unwrap().is_none(), "the first waits for the end of the stage");
+        let start = Instant::now();
+        press(&child);
+        let output = child.wait_with_output().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(10));
+        assert_eq!(
+            (output.status.code(), output.stdout.len(), output.stderr.len()),
+            (Some(130), 0, 0)
+        );
+    }
+}
+
+#[test]
+fn a_sequence_beyond_the_context_is_noted() {
+    let session = Session::new("context");
+    session.edit("llava/config.json", |config| {
+        config["text_config"]["max_position_embeddings"] = json!(20);
+    });
+    let run = |prompt: &str, more: &[&str]| {
+        session.spec(&[&["run", "llava", "--raw", prompt], more].concat())
+    };
+    let (status, _, stderr) = run("ab", &["-n", "4"]);
+    assert_eq!((status, stderr.as_str()), (0, ""));
+    let (status, _, stderr) = run("ab", &["-n", "40", "--temperature", "9"]);
+    assert_eq!(status, 0);
+    assert!(stderr.starts_with("note: prompt and text have "), "{stderr}");
+    let long = "a b ".repeat(20);
+    let (status, _, stderr) = run(&long, &["-n", "4"]);
+    assert_eq!(status, 0);
+    assert!(stderr.starts_with("note: the prompt has "), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "once: {stderr}");
+    assert_eq!(run(&long, &["-n", "4", "-q"]).2, "");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use vlm_spec::plan::{Overrides, Plan, parse_override};
 #[command(
     after_help = "CKPT is a folder in the published layout. FAMILY is a path to a TOML file (families/NAME.toml) or the \
 name of a built-in family; left out, it is found from config.json.\n\nExit status: 0 fine; 1 a check found errors, a capacity \
-is too small, a snapshot differs; 2 usage, or something cannot be read; 3 a floor or count has no number."
+is too small, a snapshot differs; 2 usage, or something cannot be read; 3 a floor or count has no number; 130 Ctrl-C."
 )]
 pub(crate) struct Arguments {
     /// What to do.
@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Run(RunCommand),
     /// Run a prompt once and keep every stage in a file.
     Trace(TraceCommand),
+    /// How likely a text is behind a prompt, with and without its media, in bits.
+    Score(ScoreCommand),
     /// What each backend can run on here.
     Devices(DevicesCommand),
 }
@@ -264,13 +266,13 @@ pub(crate) enum BackendName {
     Auto,
 }
 
-/// What `run` and `trace` share.
+/// What `run`, `trace` and `score` share.
 #[derive(Debug, Args)]
 pub(crate) struct Input {
     /// The checkpoint folder.
     #[arg(value_name = "CKPT")]
     pub(crate) checkpoint: String,
-    /// The prompt; `{image}` places a picture, `{{image}}` is the word itself.
+    /// The prompt; `{image}` places a picture and `{audio}` a clip, `{{image}}` is the word itself.
     #[arg(value_name = "PROMPT", required_unless_present = "messages")]
     pub(crate) prompt: Option<String>,
     /// The family: a path to a TOML file, or the name of a built-in one.
@@ -279,7 +281,7 @@ pub(crate) struct Input {
     /// A picture; may be repeated. They go before the text unless the prompt places them.
     #[arg(long = "image", value_name = "FILE")]
     pub(crate) images: Vec<PathBuf>,
-    /// A clip; may be repeated.
+    /// A clip; may be repeated. They go behind the pictures unless the prompt places them.
     #[arg(long = "audio", value_name = "FILE")]
     pub(crate) audio: Vec<PathBuf>,
     /// A whole conversation with typed content, instead of PROMPT.
@@ -340,6 +342,19 @@ pub(crate) struct TraceCommand {
     /// Generate at most this many tokens.
     #[arg(short = 'n', long = "max-tokens", value_name = "N", default_value_t = 16)]
     pub(crate) max_tokens: usize,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `spec score`.
+#[derive(Debug, Args)]
+pub(crate) struct ScoreCommand {
+    #[command(flatten)]
+    pub(crate) input: Input,
+    /// The text to score; a media marker in it is text.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) continuation: String,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,

@@ -8,10 +8,14 @@ mod drawing;
 mod families;
 mod floor;
 mod output;
+mod ready;
+mod request;
 mod run;
+mod score;
 mod show;
 mod snapshot;
 mod trace;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -44,10 +48,15 @@ pub(crate) fn main() -> ExitCode {
         }
         Command::Run(command) => run::run(command),
         Command::Trace(command) => trace::run(command),
+        Command::Score(command) => score::run(command),
         Command::Devices(command) => devices::run(command),
     };
     match result {
         Ok(status) => status.into(),
+        Err(error) if error.kind() == ErrorKind::Interrupted => {
+            output::note(&error.to_string());
+            Status::Interrupted.into()
+        }
         Err(error) => {
             print_error(&error);
             let asks_for_numbers = matches!(

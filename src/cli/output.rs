@@ -18,16 +18,26 @@ pub(crate) enum Status {
     Usage,
     /// A floor or count has no number.
     NoNumber,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+impl Status {
+    /// The number that the program ends with.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::Found => 1,
+            Self::Usage => 2,
+            Self::NoNumber => 3,
+            Self::Interrupted => 130, // what shells give for SIGINT
+        }
+    }
 }
 
 impl From<Status> for ExitCode {
     fn from(status: Status) -> Self {
-        Self::from(match status {
-            Status::Fine => 0,
-            Status::Found => 1,
-            Status::Usage => 2,
-            Status::NoNumber => 3,
-        })
+        Self::from(status.number())
     }
 }
 

@@ -12,12 +12,22 @@ use vlm_spec::model::{Trace, TraceTensor, write_trace};
 
 use super::arguments::TraceCommand;
 use super::output::{Status, print, print_json, table};
-use super::run::prepare;
+use super::ready::{prepare, report};
+use super::watch::Watch;
 
 pub(super) fn run(command: &TraceCommand) -> Result<Status> {
     admit(&command.out, Path::new(&command.input.checkpoint))?;
-    let ready = prepare(&command.input)?;
-    let trace = ready.model.trace(ready.request(), &ready.pictures, command.max_tokens)?;
+    let watch = Watch::start(command.input.quiet);
+    let ready = prepare(&command.input, &watch)?;
+    let mut timings = ready.timings;
+    let trace = ready.model.trace_observed(
+        ready.asked.request(),
+        &ready.pictures,
+        command.max_tokens,
+        &watch,
+        &mut timings,
+    )?;
+    watch.clear();
     write(&trace, ready.model.plan().family(), &command.out)?;
     let shapes = trace.iter().map(|(name, tensor)| match tensor {
         TraceTensor::Float(shape, _) => (name, "f32", shape),
@@ -38,6 +48,14 @@ pub(super) fn run(command: &TraceCommand) -> Result<Status> {
             vec![name.clone(), dtype.to_owned(), format!("{shape:?}")]
         }));
         print(&table(&rows))?;
+    }
+    if command.input.verbose {
+        let length = |name: &str| match trace.get(name) {
+            Some(TraceTensor::Integer(_, values)) => values.len(),
+            _ => 0,
+        };
+        let (prompt, made) = (length("input_ids"), length("generated"));
+        report(&timings, &format!("{prompt} prompt tokens, {made} generated"));
     }
     Ok(Status::Fine)
 }
