@@ -6,7 +6,8 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::DecoderCache;
 use crate::model::{Embedded, Model, Timings, Trace, TraceTensor};
-use crate::preprocess::Picture;
+use crate::plan::Modality;
+use crate::preprocess::Media;
 use crate::progress::{Observer, Progress};
 use crate::prompt::Request;
 
@@ -140,12 +141,12 @@ impl<B: Backend> Model<B> {
     pub fn generate(
         &self,
         request: Request<'_>,
-        pictures: &[Picture],
+        media: &Media,
         limit: usize,
         sampling: Sampling,
         on_token: &mut dyn FnMut(u32) -> Result<bool>,
     ) -> Result<Generated> {
-        self.generate_observed(request, pictures, limit, sampling, &(), on_token)
+        self.generate_observed(request, media, limit, sampling, &(), on_token)
     }
 
     /// The same with someone listening while pictures and prompt are worked on.
@@ -155,7 +156,7 @@ impl<B: Backend> Model<B> {
     pub fn generate_observed(
         &self,
         request: Request<'_>,
-        pictures: &[Picture],
+        media: &Media,
         limit: usize,
         sampling: Sampling,
         observer: &dyn Observer,
@@ -163,14 +164,12 @@ impl<B: Backend> Model<B> {
     ) -> Result<Generated> {
         let sampling = sampling.check()?;
         let mut timings = Timings::default();
-        observer.progress(Progress::Encoding { done: 0, total: pictures.len() })?;
-        let embedded = self.embed(request, pictures, &mut timings)?;
-        observer.progress(Progress::Encoding { done: pictures.len(), total: pictures.len() })?;
+        let embedded = self.embed(request, media, observer, &mut timings)?;
         let prompt_tokens = embedded.prompt.ids.len();
         observer.progress(Progress::Prefill { tokens: prompt_tokens })?;
         let start = Instant::now();
-        let mut cache = self.room(prompt_tokens, limit)?;
-        let states = self.forward(embedded.rows, &embedded.positions.tokens, &mut cache)?;
+        let mut cache = self.room(&embedded, limit)?;
+        let states = self.forward(embedded.rows.clone(), &embedded.positions.tokens, &mut cache)?;
         let logits = self.last_logits(&states)?;
         timings.prefill = start.elapsed();
         let start = Instant::now();
@@ -187,11 +186,12 @@ impl<B: Backend> Model<B> {
     }
 
     /// An empty cache for a prompt and what may follow.
-    pub(crate) fn room(&self, prompt: usize, limit: usize) -> Result<DecoderCache<B>> {
+    pub(crate) fn room(&self, embedded: &Embedded<B>, limit: usize) -> Result<DecoderCache<B>> {
+        let prompt = embedded.prompt.ids.len();
         let tokens = prompt
             .checked_add(limit)
             .ok_or_else(|| Error::new(ErrorKind::Usage, "too many tokens are asked for"))?;
-        self.cache(tokens).map_err(|error| match error.kind() {
+        self.cache(embedded, tokens).map_err(|error| match error.kind() {
             ErrorKind::Backend => Error::new(
                 ErrorKind::Backend,
                 format!("the keys and values of {tokens} tokens do not fit into memory"),
@@ -244,10 +244,11 @@ impl<B: Backend> Model<B> {
 
     /// Runs a prompt once and keeps every stage under the names of the trace file.
     ///
-    /// Stages: `input_ids`, `positions`, `image.K.pixels`, `image.K.tower`, `image.K.features`, `embeds`, `logits`,
+    /// Stages: `input_ids`, `positions`, `image.K.pixels`, `image.K.tower`, `image.K.features`, `image.K.features.deepstack.J`,
+    /// `audio.K.mel`, `audio.K.tower`, `audio.K.features`, `embeds`, `logits`,
     /// `generated` (greedy, at most `limit` tokens, the ending token included).
-    pub fn trace(&self, request: Request<'_>, pictures: &[Picture], limit: usize) -> Result<Trace> {
-        self.trace_observed(request, pictures, limit, &(), &mut Timings::default())
+    pub fn trace(&self, request: Request<'_>, media: &Media, limit: usize) -> Result<Trace> {
+        self.trace_observed(request, media, limit, &(), &mut Timings::default())
     }
 
     /// The same with someone listening, who is also asked before each generated token.
@@ -257,17 +258,15 @@ impl<B: Backend> Model<B> {
     pub fn trace_observed(
         &self,
         request: Request<'_>,
-        pictures: &[Picture],
+        media: &Media,
         limit: usize,
         observer: &dyn Observer,
         timings: &mut Timings,
     ) -> Result<Trace> {
         let backend = self.backend();
         let mut trace = Trace::new();
-        observer.progress(Progress::Encoding { done: 0, total: pictures.len() })?;
-        let Embedded { prompt, positions, rows, towers, features } =
-            self.embed(request, pictures, timings)?;
-        observer.progress(Progress::Encoding { done: pictures.len(), total: pictures.len() })?;
+        let embedded = self.embed(request, media, observer, timings)?;
+        let Embedded { prompt, positions, rows, items, .. } = &embedded;
         let length = prompt.ids.len();
         observer.progress(Progress::Prefill { tokens: length })?;
         trace.insert(
@@ -282,30 +281,42 @@ impl<B: Backend> Model<B> {
             .flat_map(|axis| positions.tokens.iter().map(move |token| token[axis]))
             .collect();
         trace.insert("positions".to_owned(), TraceTensor::Integer(vec![axes, length], by_axis));
-        // a policy with one fixed size gives tiles; a picture at its own size is one run of tokens
-        let tiled = matches!(&self.plan().image, Some(Ok(media)) if media.shape.policy.budget_kind() == "fixed");
+        // a policy whose views have one size gives tiles; a picture at its own size is one run of tokens
+        let tiled = matches!(&self.plan().image, Some(Ok(media)) if media.shape.policy.budget_kind() != "dynamic");
         let keep =
-            |trace: &mut Trace, name: String, tensor: &B::Tensor, tiles: bool| -> Result<()> {
+            |trace: &mut Trace, name: String, tensor: &B::Tensor, tiles: Option<usize>| -> Result<()> {
                 let (rows, width) = backend.shape(tensor);
-                let shape = if tiles { vec![1, rows, width] } else { vec![rows, width] };
+                let shape = match tiles {
+                    Some(tiles) => vec![tiles, rows / tiles.max(1), width],
+                    None => vec![rows, width],
+                };
                 trace.insert(name, TraceTensor::Float(shape, backend.download(tensor)?));
                 Ok(())
             };
-        for (item, picture) in pictures.iter().enumerate() {
+        for (item, picture) in media.pictures.iter().enumerate() {
             if let Some(first) = picture.views.first() {
                 let shape = vec![picture.views.len(), first.channels, first.height, first.width];
                 let pixels = picture.views.iter().flat_map(|view| &view.data).copied().collect();
                 trace.insert(format!("image.{item}.pixels"), TraceTensor::Float(shape, pixels));
             }
-            if let (Some(tower), Some(features)) = (towers.get(item), features.get(item)) {
-                keep(&mut trace, format!("image.{item}.tower"), tower, tiled)?;
-                keep(&mut trace, format!("image.{item}.features"), features, false)?;
+        }
+        for (item, clip) in media.clips.iter().enumerate() {
+            let mel = TraceTensor::Float(vec![clip.bins, clip.frames], clip.mel.clone());
+            trace.insert(format!("audio.{item}.mel"), mel);
+        }
+        for item in items {
+            let name = format!("{}.{}", item.modality.name(), item.item);
+            let tiles = (tiled && item.modality == Modality::Image).then_some(item.views);
+            keep(&mut trace, format!("{name}.tower"), &item.tower, tiles)?;
+            keep(&mut trace, format!("{name}.features"), &item.features, None)?;
+            for (index, state) in item.deep.iter().enumerate() {
+                keep(&mut trace, format!("{name}.features.deepstack.{index}"), state, None)?;
             }
         }
-        keep(&mut trace, "embeds".to_owned(), &rows, false)?;
+        keep(&mut trace, "embeds".to_owned(), rows, None)?;
         let start = Instant::now();
-        let mut cache = self.room(length, limit)?;
-        let states = self.forward(rows, &positions.tokens, &mut cache)?;
+        let mut cache = self.room(&embedded, limit)?;
+        let states = self.forward(rows.clone(), &positions.tokens, &mut cache)?;
         let logits = self.logits(&states)?;
         timings.prefill += start.elapsed();
         let vocabulary = logits.len() / length.max(1);

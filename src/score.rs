@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Model, Timings};
-use crate::preprocess::Picture;
+use crate::preprocess::Media;
 use crate::progress::{Observer, Progress};
 use crate::prompt::message::MessageContent;
 use crate::prompt::{Content, Message, Request};
@@ -78,20 +78,18 @@ impl<B: Backend> Model<B> {
     pub fn score(
         &self,
         request: Request<'_>,
-        pictures: &[Picture],
+        media: &Media,
         continuation: &str,
         observer: &dyn Observer,
         timings: &mut Timings,
     ) -> Result<Score> {
         let ids = self.continuation(continuation)?;
-        observer.progress(Progress::Encoding { done: 0, total: pictures.len() })?;
-        let embedded = self.embed(request, pictures, timings)?;
-        observer.progress(Progress::Encoding { done: pictures.len(), total: pictures.len() })?;
+        let embedded = self.embed(request, media, observer, timings)?;
         let prompt_tokens = embedded.prompt.ids.len();
         observer.progress(Progress::Prefill { tokens: prompt_tokens })?;
         let start = Instant::now();
-        let mut cache = self.room(prompt_tokens, ids.len())?;
-        let states = self.forward(embedded.rows, &embedded.positions.tokens, &mut cache)?;
+        let mut cache = self.room(&embedded, ids.len())?;
+        let states = self.forward(embedded.rows.clone(), &embedded.positions.tokens, &mut cache)?;
         let first = self.last_logits(&states)?;
         drop(states);
         timings.prefill += start.elapsed();

@@ -31,6 +31,27 @@ pub struct Picture {
     pub notes: Vec<String>,
 }
 
+/// The media of one prompt; those of each modality in the order of their markers.
+#[derive(Debug, Clone, Default)]
+pub struct Media {
+    /// Pictures.
+    pub pictures: Vec<Picture>,
+    /// Clips of sound.
+    pub clips: Vec<Clip>,
+}
+
+impl Media {
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.pictures.len() + self.clips.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Decodes a picture that is one of `pictures` of its prompt, and makes it what the reference processor makes of it.
 ///
 /// # Errors

@@ -1,11 +1,12 @@
 //! A family with its weights on a backend: pictures in, logits out.
 
-use std::fs;
-use std::path::PathBuf;
+mod embed;
+mod trace;
+
 use std::time::{Duration, Instant};
 
-use indexmap::IndexMap;
-
+pub use self::embed::{Embedded, EncodedMedia};
+pub use self::trace::{Trace, TraceTensor, write_trace};
 use crate::backend::Backend;
 use crate::check::{TensorMatch, match_tensors};
 use crate::checkpoint::tokenizer::TokenizerFiles;
@@ -13,14 +14,12 @@ use crate::checkpoint::weights::Weights;
 use crate::checkpoint::{Checkpoint, FileState, Source};
 use crate::descriptor::family::Root;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{Decoder, DecoderCache, Encoder, EncoderInput, TensorSource, unsupported};
-use crate::media::{PatchOrder, Planes, patchify};
+use crate::graph::{Decoder, DecoderCache, Encoder, TensorSource, unsupported};
 use crate::plan::graph::GraphPlan;
 use crate::plan::tensors::{Component, TensorSpec};
 use crate::plan::{Modality, Plan};
-use crate::preprocess::{Picture, preprocess};
 use crate::problem::{Level, Problem, Problems};
-use crate::prompt::{Item, Positions, Prompt, PromptMaker, Request, positions};
+use crate::prompt::PromptMaker;
 use crate::tensor::HostTensor;
 
 /// A loaded model.
@@ -28,26 +27,13 @@ pub struct Model<B: Backend> {
     plan: Plan,
     graph: GraphPlan,
     backend: B,
-    encoder: Option<Encoder<B>>,
+    /// The encoder of each modality that the family takes.
+    encoders: Vec<(Modality, Encoder<B>)>,
     decoder: Decoder<B>,
     maker: PromptMaker,
     ending: Vec<u32>,
     /// What was noticed while loading.
     pub notes: Problems,
-}
-
-/// A prompt with everything that the decoder receives.
-pub struct Embedded<B: Backend> {
-    /// The prompt.
-    pub prompt: Prompt,
-    /// Its positions.
-    pub positions: Positions,
-    /// One row per token, `[n, width]`, media rows in place.
-    pub rows: B::Tensor,
-    /// Per item what the connector received.
-    pub towers: Vec<B::Tensor>,
-    /// Per item what the connector produced.
-    pub features: Vec<B::Tensor>,
 }
 
 /// How long the parts of a run took.
@@ -140,14 +126,16 @@ impl<B: Backend> Model<B> {
         runnable(&graph)?;
         require_dtypes(&weights, &root, &specs)?;
         let source = Stored { weights: &weights, root: &root };
-        let encoder = graph
-            .image
-            .as_ref()
-            .map(|encoder| Encoder::load(&backend, &source, encoder))
-            .transpose()?;
+        let plans = [(Modality::Image, &graph.image), (Modality::Audio, &graph.audio)];
+        let mut encoders = Vec::new();
+        for (modality, encoder) in plans {
+            if let Some(encoder) = encoder {
+                encoders.push((modality, Encoder::load(&backend, &source, encoder)?));
+            }
+        }
         let decoder = Decoder::load(&backend, &source, &graph.decoder)?;
         let notes = weights.problems().clone();
-        Ok(Self { plan: plan.clone(), graph, backend, encoder, decoder, maker, ending, notes })
+        Ok(Self { plan: plan.clone(), graph, backend, encoders, decoder, maker, ending, notes })
     }
 
     /// The plan.
@@ -175,80 +163,15 @@ impl<B: Backend> Model<B> {
         self.graph.positions.axes()
     }
 
-    /// Reads and preprocesses the pictures of one prompt.
-    pub fn pictures(&self, files: &[PathBuf]) -> Result<Vec<Picture>> {
-        files.iter().map(|file| preprocess(&self.plan, file, files.len())).collect()
-    }
-
-    /// Tokenises a request, encodes its pictures, and splices their rows between the token embeddings.
-    pub fn embed(
-        &self,
-        request: Request<'_>,
-        pictures: &[Picture],
-        timings: &mut Timings,
-    ) -> Result<Embedded<B>> {
-        let items: Vec<Item> = pictures
-            .iter()
-            .map(|picture| Item { modality: Modality::Image, layout: picture.layout })
-            .collect();
-        let prompt = self.maker.make(request, &items, &self.plan)?;
-        if prompt.ids.is_empty() {
-            return Err(Error::new(ErrorKind::Usage, "the prompt has no tokens"));
-        }
-        let positions =
-            positions(&self.graph.positions, &self.plan.values, prompt.ids.len(), &prompt.spans)?;
-        let encoded = Timings::measure(&mut timings.encode, || self.encode(pictures))?;
-        let mut rows = self.decoder.embed(&self.backend, &prompt.ids)?;
-        for (span, item) in prompt.spans.iter().zip(&encoded) {
-            let (count, _) = self.backend.shape(&item.features);
-            if count != span.rows.len() {
-                return Err(Error::new(
-                    ErrorKind::Placeholders,
-                    format!(
-                        "image {} has {count} rows, but {} tokens stand for it",
-                        span.item + 1,
-                        span.rows.len()
-                    ),
-                ));
-            }
-            let index: Vec<u32> = span.rows.iter().map(|row| *row as u32).collect();
-            rows = self.backend.scatter(rows, &item.features, &index)?;
-        }
-        let (towers, features) =
-            encoded.into_iter().map(|item| (item.tower, item.features)).unzip();
-        Ok(Embedded { prompt, positions, rows, towers, features })
-    }
-
-    fn encode(&self, pictures: &[Picture]) -> Result<Vec<crate::graph::EncodedItem<B>>> {
-        let (Some(encoder), Some(plan)) = (&self.encoder, &self.graph.image) else {
-            return Ok(Vec::new());
-        };
-        let Some(patch) = &plan.patch else { return Ok(Vec::new()) };
-        let order = PatchOrder {
-            patch: (patch.size, patch.size),
-            frames: patch.frames.unwrap_or(1),
-            block: patch.block,
-        };
-        let inputs = pictures.iter().map(|picture| {
-            let [view] = &picture.views[..] else {
-                let views = picture.views.len();
-                let message = format!("a picture of {views} tiles is not encoded yet");
-                return Err(Error::new(ErrorKind::Unsupported, message));
-            };
-            let pixels = whole_patches(view, patch.size)?;
-            let patches = patchify(&pixels, order)?;
-            Ok(EncoderInput {
-                rows: pixels.height / patch.size,
-                cols: pixels.width / patch.size,
-                patches: patches.data,
-            })
-        });
-        encoder.encode(&self.backend, inputs.collect::<Result<_>>()?)
-    }
-
-    /// An empty cache for `capacity` tokens.
-    pub fn cache(&self, capacity: usize) -> Result<DecoderCache<B>> {
-        self.decoder.cache(&self.backend, capacity)
+    /// An empty cache for `capacity` tokens, the prompt's among them.
+    pub fn cache(&self, embedded: &Embedded<B>, capacity: usize) -> Result<DecoderCache<B>> {
+        self.decoder.cache(
+            &self.backend,
+            capacity,
+            embedded.prospect.clone(),
+            embedded.states.as_ref(),
+            embedded.deep.clone(),
+        )
     }
 
     /// Runs rows through the decoder; the states after its last norm.
@@ -277,22 +200,6 @@ impl<B: Backend> Model<B> {
         let last = self.backend.gather(states, &[rows.saturating_sub(1) as u32])?;
         self.logits(&last)
     }
-}
-
-/// A convolution reads whole patches only: pixels beyond the last whole one are not seen.
-fn whole_patches(pixels: &Planes, size: usize) -> Result<std::borrow::Cow<'_, Planes>> {
-    let (height, width) = (pixels.height / size * size, pixels.width / size * size);
-    if height == pixels.height && width == pixels.width {
-        return Ok(std::borrow::Cow::Borrowed(pixels));
-    }
-    let mut data = Vec::with_capacity(pixels.channels * height * width);
-    for channel in 0..pixels.channels {
-        let plane = pixels.plane(channel).unwrap_or_default();
-        for row in plane.chunks_exact(pixels.width).take(height) {
-            data.extend_from_slice(row.get(..width).unwrap_or_default());
-        }
-    }
-    Planes::new(pixels.channels, height, width, data).map(std::borrow::Cow::Owned)
 }
 
 /// Refuses what the forward pass does not know yet, every member by name.
@@ -361,8 +268,14 @@ fn token_id(value: &serde_json::Value) -> Result<u32> {
 /// The tokenizer writes the placeholder, the config says which id the model replaces: they must be the same.
 fn agreed_marker(plan: &Plan, checkpoint: &Checkpoint) -> Result<()> {
     let family = &plan.descriptor.family;
-    let Some(image) = &family.image else { return Ok(()) };
-    let fill = image.fill.as_ref().unwrap_or(&image.marker);
+    for (_, media) in family.media() {
+        agreed_token(plan, checkpoint, media.fill)?;
+    }
+    Ok(())
+}
+
+fn agreed_token(plan: &Plan, checkpoint: &Checkpoint, fill: &str) -> Result<()> {
+    let family = &plan.descriptor.family;
     let key = format!("tokens.{fill}");
     let (Some(token), Ok(configured)) = (family.tokens.get(fill), plan.values.get(&key)) else {
         return Ok(());
@@ -381,50 +294,4 @@ fn agreed_marker(plan: &Plan, checkpoint: &Checkpoint) -> Result<()> {
         format!("{} ({})", configured.value, configured.source),
     );
     Err(Error::new(ErrorKind::Placeholders, problem.message.clone()).with_problems(problem.into()))
-}
-
-/// Everything a traced run keeps, by the names of the trace file.
-pub type Trace = IndexMap<String, TraceTensor>;
-
-/// One kept tensor.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TraceTensor {
-    /// Values of stages.
-    Float(Vec<usize>, Vec<f32>),
-    /// Ids and positions.
-    Integer(Vec<usize>, Vec<i64>),
-}
-
-/// Writes a trace as a safetensors file with the family and this program's version in its metadata.
-pub fn write_trace(trace: &Trace, family: &str, file: &PathBuf) -> Result<()> {
-    let bytes: Vec<(String, safetensors::Dtype, Vec<usize>, Vec<u8>)> = trace
-        .iter()
-        .map(|(name, tensor)| match tensor {
-            TraceTensor::Float(shape, values) => {
-                let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                (name.clone(), safetensors::Dtype::F32, shape.clone(), bytes)
-            }
-            TraceTensor::Integer(shape, values) => {
-                let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                (name.clone(), safetensors::Dtype::I64, shape.clone(), bytes)
-            }
-        })
-        .collect();
-    let failed = |message: String| Error::new(ErrorKind::Output, message);
-    let views = bytes
-        .iter()
-        .map(|(name, dtype, shape, bytes)| {
-            let view = safetensors::tensor::TensorView::new(*dtype, shape.clone(), bytes)
-                .map_err(|error| failed(format!("cannot lay out `{name}`")).with_source(error))?;
-            Ok((name.clone(), view))
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let metadata = std::collections::HashMap::from([
-        ("family".to_owned(), family.to_owned()),
-        ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-    ]);
-    let serialised = safetensors::serialize(views, Some(metadata))
-        .map_err(|error| failed("cannot lay out the trace".to_owned()).with_source(error))?;
-    fs::write(file, serialised)
-        .map_err(|error| failed(format!("cannot write `{}`", file.display())).with_source(error))
 }
