@@ -77,7 +77,7 @@ def rule(name, shape, tied, damped, raised, special=()):
     kind = next((r for r in KINDS if re.search(r[0], name)), None)
     if own:
         offset, scale = own[1:]
-    elif name.endswith("embed_tokens.weight"):
+    elif name.endswith(("embed_tokens.weight", "wte.embedding", "wte.new_embedding")):
         scale = 1.2
     elif name.endswith("lm_head.weight"):
         scale *= 2

@@ -75,6 +75,18 @@ def square_cases(marker):
     return {**image_cases(marker), "square": [user(SQUARE, "What is in this picture?")]}
 
 
+def bare_cases(_marker):
+    """Where there is no chat template: pictures, then a text."""
+    return {
+        "wide": [user(WIDE, "What is in this picture?")],
+        "tall": [user(TALL, "What is in this picture?")],
+        "small": [user(SMALL, "describe")],
+        "two": [user(FIRST, SECOND, "Compare the two images.")],
+        "words": [user(FIRST, "Describe a small cat, naïve façade 猫 🐈, and say which one is larger.")],
+        "text": [user("Describe a small cat.")],
+    }
+
+
 def cross_cases(marker):
     """For items behind cross-attention: each text sees the latest picture only, a text before any sees none."""
     return {

@@ -16,6 +16,12 @@ QWEN_DAMPED = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_
 GEMMA = ((r"language_model\.model\.norm\.weight$", -1.0, 4.5), (r"language_model\..*norm\.weight$", 0.0, 0.17),
          (r"mm_soft_emb_norm\.weight$", 0.0, 0.17), (r"embed_tokens\.weight$", 0.0, 0.22))
 
+SIGNS = ((r"language_model\.(model\.)?norm\.weight$", 0.0, 1.7),)  # random signs where embeddings are tied
+NO_TEXT = {"text": "the processor wants a picture"}
+IDEFICS = ("<fake_token_around_image>", "<image>", "<global-img>",
+           *(f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)))
+PIXTRAL = ("[IMG]", "[IMG_BREAK]", "[IMG_END]", "<pad>")
+
 
 @dataclasses.dataclass
 class Family:
@@ -27,6 +33,9 @@ class Family:
     views: str = "plain"
     connector: str = "multi_modal_projector"
     tower: str = ""                # where the connector's input is not the tower's rows: the module that gives them
+    drop: int = 0                  # and how many rows of each of its views are left out
+    decoder: str = "language_model"
+    splice: str = "replace"        # or "add": rows are added to the embeddings of their placeholders
     cases: Callable = golden_cases.image_cases
     special: tuple = ()
     rename: tuple = ()
@@ -34,6 +43,7 @@ class Family:
     rounded: tuple = ()            # types that `wide` is recorded in, too
     prompt: str = "chat"           # or a pattern with {media} and {text} where there is no template
     seed: int = 1
+    shapes: Callable = lambda config: {}  # of tensors that the library splits otherwise than the published files
     refused: dict = dataclasses.field(default_factory=dict)  # cases that the reference cannot take, and why
 
 
@@ -53,7 +63,7 @@ FAMILIES = {
     "internvl": Family(
         "InternVL: tiles in the grid of the nearest ratio, a thumbnail, layer scales, pixel shuffle, Qwen2 decoder",
         (("internvl",),), "<IMG_CONTEXT>", "<IMG_CONTEXT>", ("<IMG_CONTEXT>", "<img>", "</img>", "<video>"), views="stacked",
-        tower="vision_tower"),
+        tower="vision_tower", drop=1),
     "mllama": Family(
         "Llama 3.2 Vision: tiles behind cross-attention, tile embeddings, gates, llama3 rope scaling",
         (("mllama",),), "<|image|>", "<|image|>", ("<|image|>", "<|python_tag|>"), views="cross", cases=golden_cases.cross_cases),
@@ -62,8 +72,53 @@ FAMILIES = {
         (("qwen2_audio",),), "<|audio_bos|><|AUDIO|><|audio_eos|>", "<|AUDIO|>", ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"), views="clips",
         cases=golden_cases.audio_cases, rounded=("bf16",), full="one",
         refused={"alone": "no two placeholders are adjacent: the merging of older processors is tried, which fails in generate"}),
+    "paligemma": Family(
+        "PaliGemma: one row a patch before the first token, a prompt seen both ways, positions from 1, one key-value head",
+        (("paligemma", "gemma"),), "<image>", "<image>", ("<image>", "<pad>"), rename=(VISION_MODEL,), special=GEMMA,
+        cases=golden_cases.bare_cases, prompt="{media}{text}", refused=NO_TEXT),
+    "paligemma2": Family(
+        "PaliGemma 2: Gemma 2 decoder with soft caps, norms around its halves, and windows in every other layer",
+        (("paligemma", "gemma2"),), "<image>", "<image>", ("<image>", "<pad>"), rename=(VISION_MODEL,), special=GEMMA,
+        cases=golden_cases.bare_cases, prompt="{media}{text}", refused=NO_TEXT),
+    "qwen3vl": Family(
+        "Qwen3-VL: interpolated table of positions, rows added in the first layers, interleaved axes, tied",
+        (("qwen3_vl",),), "<|vision_start|><|image_pad|><|vision_end|>", "<|image_pad|>", QWEN_DAMPED, views="rows",
+        connector="visual.merger", special=SIGNS),
+    "llavaonevision": Family(
+        "LLaVA-OneVision: tiles of the best canvas shrunk to a bound, one view each where there are several, tied",
+        (("llava_onevision",),), "<image>", "<image>", ("<image>", "<video>"), views="tiles", rename=(VISION_MODEL,),
+        special=SIGNS, cases=golden_cases.square_cases),
+    "idefics3": Family(
+        "Idefics3: a picture scaled to its long side, cut into tiles, pixel shuffle without a bias",
+        (("idefics3",),), "<image>", "<image>", IDEFICS, views="rows_of_views", connector="connector", decoder="text_model"),
+    "smolvlm": Family(
+        "SmolVLM: Idefics3 with other widths, two rows of tiles at most",
+        (("smolvlm",),), "<image>", "<image>", IDEFICS, views="rows_of_views", connector="connector", decoder="text_model",
+        seed=12),
+    "pixtral": Family(
+        "Pixtral: pictures at their own size, rotary on two axes, a break after each row",
+        (("llava", "pixtral"),), "[IMG]", "[IMG]", PIXTRAL, views="own_size"),
+    "mistral3": Family(
+        "Mistral 3: Pixtral's tower, a norm and merged cells before the projector",
+        (("mistral3",),), "[IMG]", "[IMG]", PIXTRAL, views="own_size", seed=4),
+    "blip2": Family(
+        "BLIP-2: queries that read the tower through a stack of their own, OPT decoder with learned positions",
+        (("blip-2",),), "<image>", "<image>", ("<image>", "<pad>"), connector="language_projection", tower="vision_model",
+        cases=golden_cases.bare_cases, prompt="{text}", special=((r"decoder\.final_layer_norm\.weight$", 0.0, 1.7),),
+        full="wide", refused={**NO_TEXT, "two": "the processor writes the placeholders of one picture"}),
+    "molmo2": Family(
+        "Molmo2: overlapping crops, two taps side by side, rows pooled by attention and added to the embeddings",
+        (("molmo2",),), "<|image|>", "<im_patch>",
+        ("<im_patch>", "<im_start>", "<im_end>", "<im_col>", "<low_res_im_start>", "<|image|>"), views="crops",
+        splice="add", seed=9, shapes=lambda config: {
+            "model.transformer.wte.embedding": [config["text_config"]["vocab_size"], config["text_config"]["hidden_size"]],
+            "model.transformer.wte.new_embedding": [
+                config["text_config"]["additional_vocab_size"], config["text_config"]["hidden_size"]]}),
+    "granitevision": Family(
+        "Granite Vision: LLaVA-NeXT with four taps of a SigLIP tower side by side, long canvases, Granite's multipliers, tied",
+        (("llava_next", "granite"),), "<image>", "<image>", ("<image>",), views="tiles", rename=(VISION_MODEL,),
+        special=((r"language_model\.model\.norm\.weight$", 0.0, 3.0), (r"embed_tokens\.weight$", 0.0, 0.5))),
 }
-
 
 def family_of(config):
     """The family of a checkpoint with this config.json, for recording checkpoints that are not ours."""

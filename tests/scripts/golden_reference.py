@@ -41,13 +41,16 @@ class Reference:
         module_of(inner, family.connector).register_forward_hook(self.connector_hook)
         if family.tower:
             module_of(inner, family.tower).register_forward_hook(self.tower_hook)
-        decoder = inner.language_model
+        decoder = module_of(inner, family.decoder)
+        for name in ("model", "decoder"):  # a decoder with its head, as BLIP-2 holds it
+            decoder = getattr(decoder, name, decoder)
         decoder.register_forward_pre_hook(self.decoder_hook, with_kwargs=True)
         decoder.get_input_embeddings().register_forward_hook(self.embedding_hook)
 
     def connector_hook(self, _module, args, out):
         if not self.family.tower:
             self.seen.setdefault("tower", []).append(args[0].detach().clone())
+        out = getattr(out, "last_hidden_state", out)
         self.seen.setdefault("connector", []).append(out.detach().clone())
 
     def tower_hook(self, _module, _args, out):
@@ -74,7 +77,7 @@ class Reference:
         if clips:
             kwargs.update(audio=list(clips), sampling_rate=RATE)
         got = self.processor(text=prompt, **kwargs)
-        tensors = {k: v for k, v in got.items() if torch.is_tensor(v)}
+        tensors = {k: v for k, v in got.items() if torch.is_tensor(v) and k != "labels"}
         return tensors, kwargs.get("add_special_tokens", True)
 
     def features(self, ids, embeds, counts):
@@ -110,7 +113,9 @@ class Reference:
         out["logits"] = logits
 
         def generate(eos):
-            self.model.generation_config.eos_token_id = eos
+            for model in (self.model, self.inner.language_model if hasattr(self.inner, "language_model") else None):
+                if getattr(model, "generation_config", None) is not None:  # BLIP-2 lets its decoder generate
+                    model.generation_config.eos_token_id = eos
             got = self.model.generate(**inputs, do_sample=False, max_new_tokens=NEW_TOKENS)[0]
             if len(got) > NEW_TOKENS or torch.equal(got[:n], ids[0]):
                 assert torch.equal(got[:n], ids[0])
@@ -169,4 +174,5 @@ class Reference:
         # a template that shows pictures in another order would pair them differently; no family's does
         got = self.processor.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=True,
                                                  processor_kwargs={"return_tensors": "pt"})
-        assert got["input_ids"][0].tolist() == ids.tolist(), (got["input_ids"][0].tolist(), ids.tolist())
+        found = torch.as_tensor(got["input_ids"])[0].tolist()
+        assert found == ids.tolist(), (found, ids.tolist())

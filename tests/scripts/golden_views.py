@@ -5,9 +5,8 @@ from golden_cases import RATE
 
 
 def tower_rows(ref, out):
-    """What a tower gives, where the connector's input is made of it: without the class token."""
-    hidden = out.last_hidden_state
-    return hidden[:, 1:]
+    """What a tower gives, where the connector's input is made of it: without the class token, if that is dropped."""
+    return out.last_hidden_state[:, ref.family.drop:]
 
 
 def alone(ref, image):
@@ -25,6 +24,8 @@ def pixels_tiles(ref, inputs, images):
     out = []
     for padded, image in zip(inputs["pixel_values"], images):
         views = alone(ref, image)["pixel_values"][0]
+        if len(padded) == 1 and len(views) > 1:  # LLaVA-OneVision makes one square of each where there are several pictures
+            views = padded
         assert torch.equal(padded[:len(views)], views) and not padded[len(views):].any()
         out.append(views)
     return out
@@ -42,6 +43,28 @@ def pixels_cross(ref, inputs, images):
     for tiles, real in zip(inputs["pixel_values"][0], mask.sum(-1).tolist()):
         assert not tiles[real:].any()
     return [tiles[:real] for tiles, real in zip(inputs["pixel_values"][0], mask.sum(-1).tolist())]
+
+
+def pixels_rows_of_views(ref, inputs, images):
+    """[1, views of all pictures, 3, side, side]"""
+    views = [alone(ref, image)["pixel_values"][0] for image in images]
+    assert torch.equal(torch.cat(views), inputs["pixel_values"][0])
+    return views
+
+
+def pixels_own_size(ref, inputs, images):
+    """[pictures, 3, most rows, most columns], padded below and to the right"""
+    return [p[None, :, :h, :w] for p, (h, w) in zip(inputs["pixel_values"], inputs["image_sizes"].tolist())]
+
+
+def pixels_crops(ref, inputs, images):
+    """[crops of all pictures, patches, values of a patch] by rows of patches"""
+    ip = ref.processor.image_processor
+    p = ip.patch_size
+    counts = [len(alone(ref, image)["pixel_values"]) for image in images]
+    side = ip.size["height"] // p
+    pixels = inputs["pixel_values"].reshape(-1, side, side, p, p, 3).permute(0, 5, 1, 3, 2, 4)
+    return list(torch.split(pixels.reshape(-1, 3, side * p, side * p), counts))
 
 
 def pixels_rows(ref, inputs, images):
@@ -62,7 +85,7 @@ def pixels_rows(ref, inputs, images):
 
 
 PIXELS = {"plain": pixels_plain, "tiles": pixels_tiles, "stacked": pixels_stacked, "cross": pixels_cross,
-          "rows": pixels_rows}
+          "rows": pixels_rows, "rows_of_views": pixels_rows_of_views, "own_size": pixels_own_size, "crops": pixels_crops}
 
 
 def unwindowed(ref, tower, grid):
@@ -103,6 +126,10 @@ def stages(ref, inputs, seen, images, clips, embeds):
         towers = torch.split(tower, inputs["image_grid_thw"].prod(-1).tolist())
     elif views == "cross":
         towers = tower[0]
+    elif views == "own_size":
+        step = ref.model.config.vision_config.patch_size
+        sizes = [(h // step) * (w // step) for h, w in inputs["image_sizes"].tolist()]
+        towers = torch.split(tower.reshape(-1, tower.shape[-1]), sizes)
     else:
         towers = torch.split(tower, [len(p) for p in pixels])
     if views == "cross":
@@ -111,7 +138,11 @@ def stages(ref, inputs, seen, images, clips, embeds):
     else:
         counts = expansions(ref, ids, images)
         features = ref.features(ids, embeds, counts)
-        if connector[..., 0].numel() == sum(counts) and views != "rows":
+        if ref.family.splice == "add":
+            features = torch.split(connector.reshape(-1, connector.shape[-1]), counts)
+            rows = seen["looked_up"][0][ids == ref.placeholder] + torch.cat(features)
+            assert torch.equal(rows, embeds[ids == ref.placeholder])
+        elif connector[..., 0].numel() == sum(counts) and views != "rows":
             assert torch.equal(connector.reshape(-1, connector.shape[-1]), torch.cat(features))
     for k in range(len(images)):
         out.update({f"image.{k}.pixels": pixels[k], f"image.{k}.tower": towers[k], f"image.{k}.features": features[k]})

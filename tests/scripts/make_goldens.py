@@ -3,7 +3,7 @@
 
     python3.11 -m venv venv
     venv/bin/pip install torch==2.15.0 torchvision==0.29.2 transformers==5.24.0 tokenizers==0.23.3 safetensors==0.8.0 \\
-        numpy==2.4.6 pillow==13.0.0 jinja2==3.1.6
+        numpy==2.4.6 pillow==13.0.0 jinja2==3.1.6 num2words==0.5.14
     OMP_NUM_THREADS=1 venv/bin/python tests/scripts/make_goldens.py                 # all, into tests/fixtures/goldens (5 min)
     OMP_NUM_THREADS=1 venv/bin/python tests/scripts/make_goldens.py llava qwen2vl   # some
     OMP_NUM_THREADS=1 venv/bin/python tests/scripts/make_goldens.py gemma3 --seed 9 --out DIR   # other weights, elsewhere
@@ -46,9 +46,9 @@ from tiny_checkpoints import CHECKPOINTS  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDENS = os.path.join(HERE, "..", "fixtures", "goldens")
-TAIL = 8          # rows of `logits.tail`
+TAIL = 8          # rows of `logits.tail`; 2 where the vocabulary is over 1000
 ENDS = 4          # rows at either end in `NAME.rows`
-LARGEST = 64 << 10  # bytes of a tensor in a case that is stored whole; larger ones are cut, pixels aside
+LARGEST = 24 << 10  # bytes of a tensor in a case that is stored whole; larger ones are cut, pixels aside
 CLOSEST = 2e-3    # no greedy step may be closer to a tie than this
 SEEDS = {"llava": 3, "llava_full": 6, "llava_taps": 4, "llava_siglip": 7, "qwen2vl": 2, "qwen2vl_odd": 1}
 RESAVED = {"qwen2vl_resaved": "qwen2vl", "llava_resaved": "llava"}  # the same weights, files as this transformers saves them
@@ -127,6 +127,7 @@ def write_weights(plan, folder):
     with tempfile.TemporaryDirectory() as tmp:  # saving applies the published tensor names, but for a prefix
         model.save_pretrained(tmp)
         shapes = {k: list(v.shape) for k, v in load_file(os.path.join(tmp, "model.safetensors")).items()}
+    shapes.update(plan.family.shapes(read(folder, "config.json")))
     tied = plan.tied if plan.tied is not None else not any(k.endswith("lm_head.weight") for k in shapes)
     entries = []
     for name, shape in shapes.items():
@@ -162,7 +163,7 @@ def thin(tensors, pixels, whole=-1):
         if v.nbytes <= whole or v.dtype == np.int64 or (pixels and k.endswith(".pixels")):
             out[k] = v
         elif k == "logits":
-            out["logits.tail"] = v[-TAIL:]
+            out["logits.tail"] = v[-(TAIL if v.shape[-1] <= 1000 else 2):]
         else:
             out[k + ".rows"] = ends(v)
     return out
