@@ -46,7 +46,7 @@ from tiny_checkpoints import CHECKPOINTS  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDENS = os.path.join(HERE, "..", "fixtures", "goldens")
-TAIL = 8          # rows of `logits.tail`; 2 where the vocabulary is over 1000
+TAIL = 4          # rows of `logits.tail`; 8 of LLaVA and Qwen2-VL, 2 where the vocabulary is over 1000
 ENDS = 4          # rows at either end in `NAME.rows`
 LARGEST = 24 << 10  # bytes of a tensor in a case that is stored whole; larger ones are cut, pixels aside
 CLOSEST = 2e-3    # no greedy step may be closer to a tie than this
@@ -156,14 +156,14 @@ def ends(x):
     return rows if len(rows) <= 2 * ENDS else np.concatenate([rows[:ENDS], rows[-ENDS:]])
 
 
-def thin(tensors, pixels, whole=-1):
+def thin(tensors, pixels, whole=-1, tail=TAIL):
     """A case without its bulk: tensors of more than `whole` bytes are cut."""
     out = {}
     for k, v in tensors.items():
         if v.nbytes <= whole or v.dtype == np.int64 or (pixels and k.endswith(".pixels")):
             out[k] = v
         elif k == "logits":
-            out["logits.tail"] = v[-(TAIL if v.shape[-1] <= 1000 else 2):]
+            out["logits.tail"] = v[-(tail if v.shape[-1] <= 1000 else 2):]
         else:
             out[k + ".rows"] = ends(v)
     return out
@@ -173,7 +173,7 @@ def record(name, images_folder, checkpoint_folder, family, avoid=(), only=None):
     """All cases of one checkpoint: (reference, tensors, facts, cases that the reference refuses)."""
     ref = Reference(checkpoint_folder, family)
     full = FULL.get(name, FULL_ELSE if name in CHECKPOINTS else (family.full,))
-    pixels = PIXELS if name in CHECKPOINTS else ()
+    pixels, tail = (PIXELS, 8) if name in CHECKPOINTS else ((), TAIL)
     tensors, facts, refused = {}, {}, {}
     for case, what in family.cases(family.marker).items():
         if only and case not in only:
@@ -210,7 +210,7 @@ def record(name, images_folder, checkpoint_folder, family, avoid=(), only=None):
         if case in full:
             kept = got if name in CHECKPOINTS else thin(got, pixels=True, whole=LARGEST)
         else:
-            kept = thin(got, pixels=case in pixels)
+            kept = thin(got, pixels=case in pixels, tail=tail)
         tensors.update({f"{case}/{k}": v for k, v in kept.items()})
     return ref, tensors, facts, refused
 
@@ -246,7 +246,7 @@ def make(name, root, seed=None, measure_floor=True):
         start = len(first) + 1
         thinned = {k[start:]: v for k, v in t.items()}
         if f[first]["stored"] == "full":
-            thinned = thin(thinned, pixels=False)
+            thinned = thin(thinned, pixels=False, tail=8 if name in CHECKPOINTS else TAIL)
         tensors.update({f"{first}.{dtype}/{k}": v for k, v in thinned.items()})
         facts[f"{first}.{dtype}"] = dict(f[first], stored="rows", weights=f"rounded to {dtype}, computed in f32")
     for case, fact in facts.items():
