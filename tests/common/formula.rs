@@ -66,6 +66,8 @@ pub(crate) fn materialise(fixture: &Path, target: &Path, options: &Options) -> R
             ["weights.json", "golden.json", "golden.safetensors", "floor.json"].contains(&name);
         if path.is_file() && !ours {
             fs::copy(&path, target.join(name))?;
+        } else if path.is_dir() {
+            copy_folder(&path, &target.join(name))?;
         }
     }
     let mut all = tensors(fixture)?;
@@ -77,6 +79,16 @@ pub(crate) fn materialise(fixture: &Path, target: &Path, options: &Options) -> R
         }
     }
     write(&all, target, options)
+}
+
+/// A folder of files, such as a second tokenizer.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 /// All tensors of a fixture in file order.
@@ -99,6 +111,7 @@ fn fill(seed: u64, entry: &Value) -> Result<Tensor> {
         .collect::<std::result::Result<Vec<_>, _>>()?;
     let (offset, scale) = (number(&entry["offset"])?, number(&entry["scale"])?);
     let count: usize = shape.iter().product();
+    // numbers of one row, as a table is read by rows
     let width = count / shape.first().copied().unwrap_or(1).max(1);
     let mut scales = vec![scale; count / width.max(1)];
     for group in entry["rows"].as_array().into_iter().flatten() {

@@ -21,6 +21,7 @@ Three test vectors (x, before scale and offset; the bits of the f32 in hexadecim
     seed 42, name "visual.patch_embed.proj.weight",       i = 77     -0.40177416801452637 = 0xbecdb558
 """
 import json
+import re
 
 import numpy as np
 
@@ -56,30 +57,43 @@ def tensor(seed, entry):
     return value
 
 
-def rule(name, shape, tied, damped, raised):
+# What learned vectors, tables and gates are called; first fit. Gates must not be 0, or what they gate would not be seen.
+KINDS = (
+    (r"(^|[._])(lambda_\d|\w*gate|gate_attn|gate_ffn|layer_scale\w*|gamma)$", 0.6, 0.17),
+    (r"(cls_token|class_embedding|image_newline|view_separator|query_tokens|latents)$", 0.0, 0.9),
+    (r"(position_embedding|pos_embed|positional_embedding|embed_positions|tile_embedding)", 0.0, 0.5),
+)
+
+
+def rule(name, shape, tied, damped, raised, special=()):
     """One entry of weights.json: offset and scale that keep activations of order 1. `damped` are the rows of tokens that
-    greedy decoding must not choose (placeholders), `raised` those it should choose now and then (the ending tokens)."""
+    greedy decoding must not choose (placeholders), `raised` those it should choose now and then (the ending tokens).
+    `special` are a family's own rules: (pattern of names, offset, scale)."""
     leaf = name.rpartition(".")[2]
     fan_in = int(np.prod(shape[1:]))
     offset, scale, rows = 0.0, 1.9 / fan_in**0.5, []
-    vocabulary = name.endswith(("embed_tokens.weight", "lm_head.weight"))
-    if name.endswith("embed_tokens.weight"):
+    vocabulary = name.endswith(("embed_tokens.weight", "lm_head.weight", "wte.embedding"))
+    own = next((r for r in special if re.search(r[0], name)), None)
+    kind = next((r for r in KINDS if re.search(r[0], name)), None)
+    if own:
+        offset, scale = own[1:]
+    elif name.endswith(("embed_tokens.weight", "wte.embedding", "wte.new_embedding")):
         scale = 1.2
     elif name.endswith("lm_head.weight"):
         scale *= 2
-    elif "position_embedding" in name:
-        scale = 0.5
-    elif leaf == "bias":
+    elif kind and not (kind is KINDS[0] and fan_in > 1):
+        offset, scale = kind[1:]
+    elif leaf == "bias" or leaf.endswith("_bias"):
         scale = 0.17
-    elif leaf == "class_embedding":
-        scale = 0.9
     elif len(shape) == 1:
         offset, scale = 1.0, 0.17
         if tied and name in ("model.norm.weight", "language_model.model.norm.weight"):
             offset, scale = 0.0, 1.7  # random signs: with tied embeddings a token would otherwise predict itself
+    elif name.endswith("_projection_weight"):  # applied from the right
+        scale = 1.9 / shape[0] ** 0.5
     scale = round(scale, 4)
     if vocabulary:
-        rows = [{"index": sorted(damped), "scale": round(scale * 0.05, 4)}]
+        rows = [{"index": sorted(i for i in damped if i < shape[0]), "scale": round(scale * 0.05, 4)}]
         if raised and (tied or name.endswith("lm_head.weight")):
             rows.append({"index": sorted(raised), "scale": round(scale * 1.5, 4)})
     return {"name": name, "shape": list(shape), "offset": offset, "scale": scale, **({"rows": rows} if rows else {})}

@@ -1,0 +1,168 @@
+//! Recorded stages against traced ones, and the table of how far apart they are (`docs/stages.md`).
+//! Include it with `#[path = "common/stages.rs"] mod stages;`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use vlm_spec::model::{Trace, TraceTensor};
+
+/// The columns of the table, in the order of the computation.
+pub(crate) const KINDS: [&str; 6] = ["mel", "tower", "features", "deepstack", "embeds", "logits"];
+
+/// The largest relative error of each kind of stage.
+pub(crate) type Worst = BTreeMap<&'static str, f64>;
+
+/// The column that a stage belongs to; none for what must be equal.
+pub(crate) fn kind(stage: &str) -> Option<&'static str> {
+    let found = |kind: &&&str| stage.split('.').any(|part| part == **kind);
+    // `image.0.features.deepstack.1.rows` is of the last kind that it names
+    KINDS.iter().rev().find(found).copied()
+}
+
+/// Compares one recorded tensor with the stage of that name: its relative error, or what differs.
+///
+/// Integers must be equal and pixels have the same bits. `NAME.rows` holds the first and the last four rows of a stage,
+/// `NAME.tail` the last ones.
+pub(crate) fn compare(expected: &TensorView<'_>, trace: &Trace, name: &str) -> Result<f64, String> {
+    let (base, part) = match name.rsplit_once('.') {
+        Some((base, part @ ("rows" | "tail"))) => (base, part),
+        _ => (name, "whole"),
+    };
+    let found = trace.get(base).ok_or_else(|| format!("no stage `{base}`"))?;
+    match (found, expected.dtype()) {
+        (TraceTensor::Integer(shape, values), Dtype::I64) => {
+            let wanted: Vec<i64> =
+                words::<8>(expected.data()).into_iter().map(i64::from_le_bytes).collect();
+            equal("shape", &shape[..], expected.shape())?;
+            equal("values", &values[..], &wanted[..])?;
+            Ok(0.0)
+        }
+        (TraceTensor::Float(shape, values), Dtype::F32) => {
+            let wanted: Vec<f32> =
+                words::<4>(expected.data()).into_iter().map(f32::from_le_bytes).collect();
+            let width = shape.last().copied().unwrap_or(1).max(1);
+            let rows = values.len() / width;
+            let last = |count: usize| &values[rows.saturating_sub(count) * width..];
+            let found: Vec<f32> = match part {
+                "rows" if rows > 8 => [&values[..4 * width], last(4)].concat(),
+                "tail" => last(wanted.len() / width).to_vec(),
+                _ => values.clone(),
+            };
+            if part == "whole" {
+                // a tower of views may keep their axis
+                let same = base.ends_with(".tower") && found.len() == wanted.len();
+                let narrow = shape.last() == expected.shape().last();
+                if !(same && narrow) {
+                    equal("shape", &shape[..], expected.shape())?;
+                }
+            }
+            equal("number of values", &found.len(), &wanted.len())?;
+            if base.ends_with(".pixels") {
+                let at = found.iter().zip(&wanted).position(|(a, b)| a.to_bits() != b.to_bits());
+                return at.map_or(Ok(0.0), |at| {
+                    Err(format!(
+                        "pixels differ from value {at} on: {} is not {}",
+                        found[at], wanted[at]
+                    ))
+                });
+            }
+            Ok(relative(&found, &wanted))
+        }
+        _ => Err("another type".to_owned()),
+    }
+}
+
+fn equal<T: PartialEq + std::fmt::Debug + ?Sized>(
+    what: &str,
+    found: &T,
+    wanted: &T,
+) -> Result<(), String> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(format!("another {what}\n  found    {found:?}\n  expected {wanted:?}"))
+}
+
+fn words<const N: usize>(data: &[u8]) -> Vec<[u8; N]> {
+    data.chunks_exact(N).map(|bytes| bytes.try_into().expect("N bytes")).collect()
+}
+
+/// ‖a − b‖ / ‖b‖
+fn relative(found: &[f32], wanted: &[f32]) -> f64 {
+    let square = |value: f64| value * value;
+    let difference: f64 =
+        found.iter().zip(wanted).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+    let norm: f64 = wanted.iter().map(|b| square(f64::from(*b))).sum();
+    if difference == 0.0 {
+        return 0.0; // no rows at all among them
+    }
+    (difference / norm).sqrt()
+}
+
+/// The page of measured errors: one row a folder, none where it is not run.
+pub(crate) fn page(rows: &BTreeMap<String, Option<(usize, Worst)>>) -> String {
+    let mut page = String::from(
+        "# How far apart\n\n\
+         The largest ‖ours − reference‖ / ‖reference‖ of each stage on the CPU in f32, over all cases that are recorded of a family's\n\
+         tiny checkpoint below `tests/fixtures/goldens`. Token ids, positions, pixels and generated tokens are equal, bit for bit.\n\
+         `UPDATE_STAGES=1 cargo test --release --test goldens` writes this page.\n\n",
+    );
+    let _ = writeln!(page, "| checkpoint | cases | {} |", KINDS.join(" | "));
+    let _ = writeln!(page, "|---|---|{}", "---|".repeat(KINDS.len()));
+    for (name, row) in rows {
+        let Some((cases, worst)) = row else {
+            let _ = writeln!(page, "| {name} | not run yet |{}", " |".repeat(KINDS.len()));
+            continue;
+        };
+        let cells = KINDS.map(|kind| worst.get(kind).map_or(String::new(), |e| format!("{e:.0e}")));
+        let _ = writeln!(page, "| {name} | {cases} | {} |", cells.join(" | "));
+    }
+    page
+}
+
+/// A page without its numbers: which checkpoints are there, how many cases, and which stages each has.
+pub(crate) fn outline(page: &str) -> Vec<Vec<String>> {
+    let cell = |(at, cell): (usize, &str)| match cell.trim() {
+        number if at > 2 && !number.is_empty() => "measured".to_owned(),
+        other => other.to_owned(),
+    };
+    page.lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1)
+        .map(|line| line.split('|').enumerate().map(cell).collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_have_kinds() {
+        assert_eq!(kind("image.0.features.deepstack.1.rows"), Some("deepstack"));
+        assert_eq!(kind("image.1.features"), Some("features"));
+        assert_eq!(kind("audio.0.mel.rows"), Some("mel"));
+        assert_eq!(kind("logits.tail"), Some("logits"));
+        assert_eq!(kind("positions"), None);
+        assert_eq!(kind("image.0.pixels"), None);
+    }
+
+    #[test]
+    fn an_outline_forgets_numbers_but_not_stages() {
+        let row = |worst: &[(&'static str, f64)]| {
+            let rows = [("x".to_owned(), Some((3, worst.iter().copied().collect())))];
+            outline(&page(&rows.into_iter().collect()))
+        };
+        assert_eq!(row(&[("logits", 1e-6)]), row(&[("logits", 2e-6)]));
+        assert_ne!(row(&[("logits", 1e-6)]), row(&[("embeds", 1e-6)]));
+    }
+
+    #[test]
+    fn a_difference_is_relative_to_the_reference() {
+        assert!((relative(&[3.0, 5.0], &[3.0, 4.0]) - 0.2).abs() < 1e-12);
+        assert!(relative(&[1.0], &[0.0]).is_infinite());
+        assert!(relative(&[], &[]).abs() < f64::EPSILON);
+    }
+}
