@@ -7,11 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use vlm_spec::backend::cpu::Cpu;
 use vlm_spec::checkpoint::Checkpoint;
-use vlm_spec::error::{Error, ErrorKind, Result};
+use vlm_spec::error::Result;
 use vlm_spec::model::{Model, Timings};
 use vlm_spec::plan::Plan;
-use vlm_spec::preprocess::{Picture, preprocess};
-use vlm_spec::progress::{Observer, Progress};
+use vlm_spec::preprocess::{Clip, Media, Picture, preprocess, preprocess_clip};
 
 use super::arguments::{BackendName, Input, load};
 use super::output::note;
@@ -22,7 +21,7 @@ use super::watch::Watch;
 pub(super) struct Ready {
     pub(super) model: Model<Cpu>,
     pub(super) asked: Asked,
-    pub(super) pictures: Vec<Picture>,
+    pub(super) media: Media,
     pub(super) timings: Timings,
 }
 
@@ -43,22 +42,24 @@ pub(super) fn prepare(input: &Input, watch: &Watch) -> Result<Ready> {
         }
     };
     let mut timings = Timings::default();
-    let pictures = Timings::measure(&mut timings.preprocess, || {
-        read_clips(&plan, &asked.clips)?;
-        read_pictures(&plan, &asked.images, watch)
+    let media = Timings::measure(&mut timings.preprocess, || {
+        Ok(Media {
+            clips: read_clips(&plan, &asked.clips, watch)?,
+            pictures: read_pictures(&plan, &asked.images, watch)?,
+        })
     })?;
-    watch.progress(Progress::Loading { done: 0, total: 0 })?;
-    let model = Timings::measure(&mut timings.load, || Model::load(&plan, backend))?;
+    let model =
+        Timings::measure(&mut timings.load, || Model::load_observed(&plan, backend, watch))?;
     Watch::go_on()?;
     for problem in &model.notes {
         watch.note(&problem.to_string());
     }
-    for (picture, file) in pictures.iter().zip(&asked.images) {
+    for (picture, file) in media.pictures.iter().zip(&asked.images) {
         for text in &picture.notes {
             watch.note(&format!("note: {}: {text}", file.display()));
         }
     }
-    Ok(Ready { model, asked, pictures, timings })
+    Ok(Ready { model, asked, media, timings })
 }
 
 fn read_pictures(plan: &Plan, files: &[PathBuf], watch: &Watch) -> Result<Vec<Picture>> {
@@ -73,17 +74,16 @@ fn read_pictures(plan: &Plan, files: &[PathBuf], watch: &Watch) -> Result<Vec<Pi
     files.iter().enumerate().map(read).collect()
 }
 
-/// Refuses clips: the forward pass does not hear yet.
-fn read_clips(plan: &Plan, files: &[PathBuf]) -> Result<()> {
-    if files.is_empty() {
-        return Ok(());
+fn read_clips(plan: &Plan, files: &[PathBuf], watch: &Watch) -> Result<Vec<Clip>> {
+    // loading says what is wrong with the family's clips
+    if let Some(Err(_)) = &plan.audio {
+        return Ok(Vec::new());
     }
-    if plan.audio.is_none() {
-        let message = format!("family `{}` takes no audio", plan.family());
-        return Err(Error::new(ErrorKind::Media, message));
-    }
-    Err(Error::new(ErrorKind::Unsupported, "clips are not run yet")
-        .with_hint("`spec floor` and `spec count` take them"))
+    let read = |(index, file): (usize, &PathBuf)| {
+        watch.reading(index, files.len())?;
+        preprocess_clip(plan, file, files.len())
+    };
+    files.iter().enumerate().map(read).collect()
 }
 
 /// The longest sequence that the decoder was made for, as the config states it.

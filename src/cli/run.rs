@@ -34,7 +34,7 @@ pub(super) fn run(command: &RunCommand) -> Result<Status> {
         .model
         .generate_observed(
             ready.asked.request(),
-            &ready.pictures,
+            &ready.media,
             command.max_tokens,
             sampling,
             &watch,

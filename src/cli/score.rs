@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use vlm_spec::backend::Backend;
 use vlm_spec::error::{ErrorKind, Result};
+use vlm_spec::preprocess::Media;
 use vlm_spec::model::Timings;
 use vlm_spec::prompt::Request;
 use vlm_spec::score::{Score, without_media};
@@ -19,7 +20,7 @@ pub(super) fn run(command: &ScoreCommand) -> Result<Status> {
     let mut timings = ready.timings;
     let text = &command.continuation;
     let score =
-        ready.model.score(ready.asked.request(), &ready.pictures, text, &watch, &mut timings)?;
+        ready.model.score(ready.asked.request(), &ready.media, text, &watch, &mut timings)?;
     let bare = bare(&ready, command, &watch)?;
     watch.clear();
     if command.json {
@@ -57,7 +58,7 @@ fn bare(ready: &Ready, command: &ScoreCommand, watch: &Watch) -> Result<Option<S
     let messages = without_media(&asked.messages);
     let request = Request::Messages(&messages);
     let mut timings = Timings::default();
-    match ready.model.score(request, &[], &command.continuation, watch, &mut timings) {
+    match ready.model.score(request, &Media::default(), &command.continuation, watch, &mut timings) {
         Ok(score) => Ok(Some(score)),
         Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
         // some templates want a picture

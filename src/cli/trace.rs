@@ -22,7 +22,7 @@ pub(super) fn run(command: &TraceCommand) -> Result<Status> {
     let mut timings = ready.timings;
     let trace = ready.model.trace_observed(
         ready.asked.request(),
-        &ready.pictures,
+        &ready.media,
         command.max_tokens,
         &watch,
         &mut timings,

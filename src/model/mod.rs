@@ -3,7 +3,9 @@
 mod embed;
 mod trace;
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
+
 
 pub use self::embed::{Embedded, EncodedMedia};
 pub use self::trace::{Trace, TraceTensor, write_trace};
@@ -19,6 +21,7 @@ use crate::plan::graph::GraphPlan;
 use crate::plan::tensors::{Component, TensorSpec};
 use crate::plan::{Modality, Plan};
 use crate::problem::{Level, Problem, Problems};
+use crate::progress::{Observer, Progress};
 use crate::prompt::PromptMaker;
 use crate::tensor::HostTensor;
 
@@ -64,16 +67,24 @@ impl Timings {
 struct Stored<'a> {
     weights: &'a Weights,
     root: &'a Root,
+    observer: &'a dyn Observer,
+    /// Bytes of the tensors that have been asked for.
+    done: Cell<u64>,
+    total: u64,
 }
 
 impl TensorSource for Stored<'_> {
     fn tensor(&self, component: Component, name: &str) -> Result<HostTensor> {
-        self.weights.tensor(&component.full_name(self.root, name))
+        let tensor = self.weights.tensor(&component.full_name(self.root, name))?;
+        let done = (self.done.get() + tensor.data.len() as u64).min(self.total);
+        self.done.set(done);
+        self.observer.progress(Progress::Loading { done, total: self.total })?;
+        Ok(tensor)
     }
 
     fn optional(&self, component: Component, name: &str) -> Result<Option<HostTensor>> {
-        let name = component.full_name(self.root, name);
-        self.weights.info(&name).map(|_| self.weights.tensor(&name)).transpose()
+        let full = component.full_name(self.root, name);
+        self.weights.info(&full).map(|_| self.tensor(component, name)).transpose()
     }
 }
 
@@ -84,6 +95,14 @@ impl<B: Backend> Model<B> {
     /// [`ErrorKind::NoNumber`] for config values, [`ErrorKind::Weights`] for weights, [`ErrorKind::Unsupported`] for
     /// quantised ones, [`ErrorKind::Tokenizer`] for the tokenizer.
     pub fn load(plan: &Plan, backend: B) -> Result<Self> {
+        Self::load_observed(plan, backend, &())
+    }
+
+    /// The same with someone listening while weights are read.
+    ///
+    /// # Errors
+    /// As for [`Model::load`]; what `observer` returns.
+    pub fn load_observed(plan: &Plan, backend: B, observer: &dyn Observer) -> Result<Self> {
         let checkpoint = &Checkpoint::open(&plan.folder)?;
         if let Some(method) = checkpoint.quantisation() {
             return Err(Error::new(
@@ -125,7 +144,14 @@ impl<B: Backend> Model<B> {
         }
         runnable(&graph)?;
         require_dtypes(&weights, &root, &specs)?;
-        let source = Stored { weights: &weights, root: &root };
+        let bytes = |spec: &TensorSpec| {
+            let info = weights.info(&spec.component.full_name(&root, &spec.name))?;
+            let elements: usize = info.shape.iter().product();
+            Some(elements as u64 * info.dtype.dtype()?.size() as u64)
+        };
+        let total = specs.iter().filter(|spec| spec.required).filter_map(bytes).sum();
+        observer.progress(Progress::Loading { done: 0, total })?;
+        let source = Stored { weights: &weights, root: &root, observer, done: Cell::new(0), total };
         let plans = [(Modality::Image, &graph.image), (Modality::Audio, &graph.audio)];
         let mut encoders = Vec::new();
         for (modality, encoder) in plans {
