@@ -181,23 +181,6 @@ impl HostTensor {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn axes_are_put_into_another_order() {
-        let values: Vec<f32> = (0..24_u8).map(f32::from).collect();
-        let tensor = HostTensor::from_f32(vec![2, 3, 4], &values);
-        let moved = tensor.permuted(&[2, 0, 1]).expect("three axes");
-        assert_eq!(moved.shape, [4, 2, 3]);
-        // element (c, a, b) was (a, b, c)
-        assert_eq!(moved.to_f32()[..7], [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 1.0]);
-        assert!(tensor.permuted(&[0, 1]).is_none() && tensor.permuted(&[0, 1, 1]).is_none());
-        assert!(tensor.permuted(&[0, 1, 3]).is_none());
-    }
-}
-
 /// The number of elements of a shape; `None` if it does not fit.
 fn extent(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size))
@@ -271,5 +254,17 @@ mod tests {
         };
         assert!(huge.rows(0..0).is_none());
         assert_eq!(tensor.reshape(vec![2, 1, 3]).unwrap().to_f32(), [1.0; 6]);
+    }
+
+    #[test]
+    fn axes_are_put_into_another_order() {
+        let values: Vec<f32> = (0..24_u8).map(f32::from).collect();
+        let tensor = HostTensor::from_f32(vec![2, 3, 4], &values);
+        let moved = tensor.permuted(&[2, 0, 1]).expect("three axes");
+        assert_eq!(moved.shape, [4, 2, 3]);
+        // element (c, a, b) was (a, b, c)
+        assert_eq!(moved.to_f32()[..7], [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 1.0]);
+        assert!(tensor.permuted(&[0, 1]).is_none() && tensor.permuted(&[0, 1, 1]).is_none());
+        assert!(tensor.permuted(&[0, 1, 3]).is_none());
     }
 }

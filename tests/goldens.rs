@@ -26,36 +26,16 @@ use stages::Worst;
 use vlm_spec::backend::Backend;
 use vlm_spec::backend::cpu::Cpu;
 use vlm_spec::checkpoint::Checkpoint;
-use vlm_spec::error::{Error, ErrorKind};
+use vlm_spec::error::Error;
 use vlm_spec::generate::Sampling;
 use vlm_spec::model::{Model, Timings, Trace, TraceTensor};
 use vlm_spec::plan::Plan;
+use vlm_spec::preprocess::Media;
 use vlm_spec::prompt::{Conversation, Message, Request};
 
 /// ‖a − b‖ / ‖b‖ of a stage. The families that run are at most 9e-7 away; the rest is room for other orders of summation (the
 /// reference moves by about 3e-6 between its own attention implementations). The contract allows 1e-4.
 const TOLERANCE: f64 = 2e-5;
-
-/// Folders that the forward pass does not run yet; what leaves the list must equal the reference.
-const NOT_RUN: [&str; 17] = [
-    "blip2",
-    "gemma3",
-    "granitevision",
-    "idefics3",
-    "internvl",
-    "llavanext",
-    "llavaonevision",
-    "mistral3",
-    "mllama",
-    "molmo2",
-    "paligemma",
-    "paligemma2",
-    "pixtral",
-    "qwen25vl",
-    "qwen2audio",
-    "qwen3vl",
-    "smolvlm",
-];
 
 fn scratch(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goldens").join(name);
@@ -130,18 +110,15 @@ fn request(case: &Value) -> (Option<String>, Vec<Message>, Vec<PathBuf>, Vec<Pat
     (None, conversation.messages, pictures, clips)
 }
 
-/// The trace of a case; nothing for a case with clips, which a model does not take yet.
-fn run_case(model: &Model<Cpu>, case: &Value) -> Result<Option<Trace>, Error> {
+/// The trace of a case.
+fn run_case(model: &Model<Cpu>, case: &Value) -> Result<Trace, Error> {
     let (raw, messages, files, clips) = request(case);
-    if !clips.is_empty() {
-        return Ok(None);
-    }
-    let pictures = model.pictures(&files)?;
+    let media = model.media(&files, &clips)?;
     let request = match &raw {
         Some(text) => Request::Raw(text),
         None => Request::Messages(&messages),
     };
-    model.trace(request, &pictures, 16).map(Some)
+    model.trace(request, &media, 16)
 }
 
 /// What came of holding the cases of one folder against our traces.
@@ -166,11 +143,7 @@ fn hold(name: &str, model: &Model<Cpu>, tag: &str, wanted: impl Fn(&str) -> bool
         }
         outcome.cases += 1;
         let trace = match run_case(model, details) {
-            Ok(Some(trace)) => trace,
-            Ok(None) => {
-                outcome.failures.push(format!("{tag} {case}: clips are not run"));
-                continue;
-            }
+            Ok(trace) => trace,
             Err(error) => {
                 outcome.failures.push(format!("{tag} {case}: {error}"));
                 continue;
@@ -215,27 +188,18 @@ fn every_stage_equals_the_reference() {
     for name in folders() {
         let model = match try_load(&complete(&name), 2) {
             Ok(model) => model,
-            Err(error) if NOT_RUN.contains(&name.as_str()) => {
-                assert_eq!(error.kind(), ErrorKind::Unsupported, "{name}: {error}");
-                println!("{name}: {error}");
-                rows.insert(name, None);
-                continue;
-            }
             Err(error) => {
                 failures.push(format!("{name}: {error}\n{}", error.problems()));
                 continue;
             }
         };
-        if NOT_RUN.contains(&name.as_str()) {
-            failures.push(format!("{name}: runs, so it no longer belongs on the list"));
-        }
         let outcome = hold(&name, &model, &name, |case| !case.contains('.'));
         println!("{name}: {} tensors, worst {:?}", outcome.compared, outcome.worst);
         if outcome.compared < 6 {
             failures.push(format!("{name}: only {} tensors were compared", outcome.compared));
         }
         failures.extend(outcome.failures);
-        rows.insert(name, Some((outcome.cases, outcome.worst)));
+        rows.insert(name, (outcome.cases, outcome.worst));
     }
     assert!(failures.is_empty(), "{} differences\n{}", failures.len(), failures.join("\n"));
     if env::var_os("GOLDENS_DIR").is_some() {
@@ -264,9 +228,6 @@ fn half_precision_weights_are_upcast_exactly() {
         let same = read_json(&root().join(&name).join("golden.json"))["same_as"].is_string();
         let cases = report["cases"].as_object().unwrap().keys();
         for case in cases.filter(|case| case.contains('.') && !same) {
-            if NOT_RUN.contains(&name.as_str()) || !report["cases"][case]["clips"].is_null() {
-                continue;
-            }
             let dtype = match case.rsplit_once('.').unwrap().1 {
                 "bf16" => Dtype::BF16,
                 "f16" => Dtype::F16,
@@ -325,17 +286,17 @@ fn generation_equals_the_trace_on_any_number_of_threads() {
     materialise(&goldens().join("qwen2vl"), &folder, &Options::default()).unwrap();
     let report: Value =
         serde_json::from_slice(&fs::read(goldens().join("qwen2vl/golden.json")).unwrap()).unwrap();
-    let (_, messages, files, _) = request(&report["cases"]["two"]);
+    let (_, messages, files, clips) = request(&report["cases"]["two"]);
     let mut traces = Vec::new();
     for threads in [1, 2, 3] {
         let model = load(&folder, threads);
-        let pictures = model.pictures(&files).unwrap();
-        let trace = model.trace(Request::Messages(&messages), &pictures, 16).unwrap();
+        let media = model.media(&files, &clips).unwrap();
+        let trace = model.trace(Request::Messages(&messages), &media, 16).unwrap();
         let mut seen = Vec::new();
         let generated = model
             .generate(
                 Request::Messages(&messages),
-                &pictures,
+                &media,
                 16,
                 Sampling::default(),
                 &mut |token| {
@@ -363,7 +324,7 @@ fn text_alone_is_a_plain_lookup() {
         materialise(&goldens().join(name), &folder, &Options::default()).unwrap();
         let model = load(&folder, 2);
         let request = Request::Raw("The quick brown fox jumps over the lazy dog.");
-        let embedded = model.embed(request, &[], &mut Timings::default()).unwrap();
+        let embedded = model.embed(request, &Media::default(), &(), &mut Timings::default()).unwrap();
         let plain = model.lookup(&embedded.prompt.ids).unwrap();
         let backend = model.backend();
         let (ours, plain) =

@@ -22,6 +22,7 @@ use vlm_spec::backend::cpu::Cpu;
 use vlm_spec::checkpoint::Checkpoint;
 use vlm_spec::model::{Model, Timings};
 use vlm_spec::plan::Plan;
+use vlm_spec::preprocess::Media;
 use vlm_spec::progress::{Observer, Progress, interrupted};
 use vlm_spec::prompt::{Conversation, Request};
 use vlm_spec::score::{Score, without_media};
@@ -47,7 +48,7 @@ fn score(model: &Model<Cpu>, messages: &Value, continuation: &str) -> Score {
         .iter()
         .map(|name| goldens().join("images").join(name.as_ref().unwrap()))
         .collect();
-    let pictures = model.pictures(&files).unwrap();
+    let pictures = model.media(&files, &[]).unwrap();
     let request = Request::Messages(&conversation.messages);
     model.score(request, &pictures, continuation, &(), &mut Timings::default()).unwrap()
 }
@@ -105,7 +106,7 @@ fn prompts_without_media_equal_the_reference() {
         let conversation = Conversation::from_json(&pair[0]["messages"].to_string()).unwrap();
         let messages = without_media(&conversation.messages);
         let request = Request::Messages(&messages);
-        let found = model.score(request, &[], "x", &(), &mut Timings::default()).unwrap();
+        let found = model.score(request, &Media::default(), "x", &(), &mut Timings::default()).unwrap();
         assert_eq!(json!(found.prompt_tokens), pair[1]["prompt_tokens"]);
         compared += 1;
     }
@@ -153,7 +154,7 @@ fn an_observer_can_stop_a_score() {
     ];
     for stop in stops {
         let error = model
-            .score(Request::Raw("abc"), &[], "def", &Stop(stop), &mut Timings::default())
+            .score(Request::Raw("abc"), &Media::default(), "def", &Stop(stop), &mut Timings::default())
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Interrupted);
     }

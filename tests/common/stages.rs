@@ -101,8 +101,8 @@ fn relative(found: &[f32], wanted: &[f32]) -> f64 {
     (difference / norm).sqrt()
 }
 
-/// The page of measured errors: one row a folder, none where it is not run.
-pub(crate) fn page(rows: &BTreeMap<String, Option<(usize, Worst)>>) -> String {
+/// The page of measured errors: one row a folder.
+pub(crate) fn page(rows: &BTreeMap<String, (usize, Worst)>) -> String {
     let mut page = String::from(
         "# How far apart\n\n\
          The largest ‖ours − reference‖ / ‖reference‖ of each stage on the CPU in f32, over all cases that are recorded of a family's\n\
@@ -111,11 +111,7 @@ pub(crate) fn page(rows: &BTreeMap<String, Option<(usize, Worst)>>) -> String {
     );
     let _ = writeln!(page, "| checkpoint | cases | {} |", KINDS.join(" | "));
     let _ = writeln!(page, "|---|---|{}", "---|".repeat(KINDS.len()));
-    for (name, row) in rows {
-        let Some((cases, worst)) = row else {
-            let _ = writeln!(page, "| {name} | not run yet |{}", " |".repeat(KINDS.len()));
-            continue;
-        };
+    for (name, (cases, worst)) in rows {
         let cells = KINDS.map(|kind| worst.get(kind).map_or(String::new(), |e| format!("{e:.0e}")));
         let _ = writeln!(page, "| {name} | {cases} | {} |", cells.join(" | "));
     }
@@ -152,7 +148,7 @@ mod tests {
     #[test]
     fn an_outline_forgets_numbers_but_not_stages() {
         let row = |worst: &[(&'static str, f64)]| {
-            let rows = [("x".to_owned(), Some((3, worst.iter().copied().collect())))];
+            let rows = [("x".to_owned(), (3, worst.iter().copied().collect()))];
             outline(&page(&rows.into_iter().collect()))
         };
         assert_eq!(row(&[("logits", 1e-6)]), row(&[("logits", 2e-6)]));
