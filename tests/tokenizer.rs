@@ -9,9 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use vlm_spec::checkpoint::tokenizer::{
-    Pipeline, Sentinels, Tokenizer, TokenizerFiles, count_tokens,
-};
+use vlm_spec::checkpoint::tokenizer::{Sentinels, Tokenizer, TokenizerFiles, count_tokens};
+use vlm_spec::descriptor::prompt::Pipeline;
 
 #[derive(Deserialize)]
 struct Expected {

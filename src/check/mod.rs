@@ -131,7 +131,8 @@ const MOST_LAYOUTS: u32 = 100_000;
 /// The strip's length and the formula under `[floor]` are two statements of one number.
 fn strip_length(plan: &Plan, media: &MediaPlan, findings: &mut Problems) {
     let texts: Vec<_> = media.literals.values().map(String::as_str).collect();
-    let measured = literal_tokens(plan.tokenizer_files(), &plan.folder, &texts);
+    let rules = &plan.descriptor.family.prompt;
+    let measured = literal_tokens(rules, plan.tokenizer_files(), &plan.folder, &texts);
     let names = media.literals.keys().cloned();
     let lengths: BTreeMap<String, u64> =
         names.zip(measured.into_iter().map(|(tokens, _)| tokens)).collect();

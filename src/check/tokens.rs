@@ -152,11 +152,11 @@ fn template(
     files: &TokenizerFiles,
     findings: &mut Problems,
 ) {
-    let own = descriptor.family.prompt.as_ref().and_then(|prompt| prompt.template.as_deref());
+    let own = descriptor.family.prompt.template.as_deref();
     let template = match ChatTemplate::find_beside(checkpoint.folder(), own) {
         Ok(Some(template)) => template,
         Ok(None) => {
-            if descriptor.family.prompt.as_ref().is_none_or(|prompt| prompt.raw.is_none()) {
+            if descriptor.family.prompt.raw.is_none() {
                 findings.push(
                     Problem::error(
                         "template-absent",

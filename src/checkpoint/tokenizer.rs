@@ -10,6 +10,7 @@ mod stream;
 mod trimmed;
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 pub use files::TokenizerFiles;
@@ -25,36 +26,24 @@ use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{DecoderWrapper, NormalizerWrapper};
 
+use crate::descriptor::prompt::Pipeline;
 use crate::error::{Error, ErrorKind, Result};
-
-/// What stands around the model of a tokenizer: normalizer, pre-tokenizer and decoder.
-///
-/// The reference builds some tokenizer classes from the vocabulary alone, with a pipeline of the class in place of the
-/// stored one, and then gives other ids than the file would (runs of digits and of spaces). Which class it takes depends
-/// on `tokenizer_class` and on a table of model types, so a descriptor says which pipeline applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Pipeline {
-    /// The pipeline in `tokenizer.json` (the reference's `TokenizersBackend`).
-    #[default]
-    Stored,
-    /// Byte-level words and nothing else (the reference's `GPT2Tokenizer`).
-    ByteLevel,
-    /// Spaces as `▁`, with one in front: of every piece between added tokens if `legacy` of `tokenizer_config.json` is
-    /// true, of the whole text otherwise; none if `add_prefix_space` is false (the reference's `LlamaTokenizer`).
-    Metaspace,
-}
-
-impl Pipeline {
-    /// All of them with the names that descriptors use.
-    pub const NAMED: [(&'static str, Self); 3] =
-        [("stored", Self::Stored), ("byte-level", Self::ByteLevel), ("metaspace", Self::Metaspace)];
-}
 
 /// A tokenizer ready for use.
 #[derive(Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     sentinels: Sentinels,
+}
+
+/// One token of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedToken {
+    /// Its id.
+    pub id: u32,
+    /// The bytes of the text that it stands for; `None` if it was added to the text. White space at its edges can be left
+    /// out, if only white space is left to nothing at its end.
+    pub place: Option<Range<usize>>,
 }
 
 impl Tokenizer {
@@ -97,6 +86,31 @@ impl Tokenizer {
     /// [`ErrorKind::Tokenizer`] if the text holds the sentinel of a marker that is not one token, or the tokenizer
     /// fails.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
+        self.check_sentinels(text)?;
+        let encoding = self.inner.encode_fast(text, add_special_tokens).map_err(|error| {
+            Error::new(ErrorKind::Tokenizer, "the text cannot be tokenised").with_source(error)
+        })?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The same with the part of the text that each token stands for. Tokens that are added to the text stand for none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tokenizer::encode`].
+    pub fn encode_placed(&self, text: &str, add_special_tokens: bool) -> Result<Vec<PlacedToken>> {
+        self.check_sentinels(text)?;
+        let encoding = self.inner.encode(text, add_special_tokens).map_err(|error| {
+            Error::new(ErrorKind::Tokenizer, "the text cannot be tokenised").with_source(error)
+        })?;
+        let offsets = encoding.get_offsets().iter().zip(encoding.get_special_tokens_mask());
+        let places = offsets.map(|(&(start, end), mask)| (*mask == 0).then_some(start..end));
+        let tokens = encoding.get_ids().iter().zip(places);
+        Ok(tokens.map(|(&id, place)| PlacedToken { id, place }).collect())
+    }
+
+    /// Refuses a text with the sentinel of a marker that is not one token.
+    fn check_sentinels(&self, text: &str) -> Result<()> {
         for marker in self.sentinels.markers() {
             let sentinel = self.sentinels.mark(marker);
             if self.inner.token_to_id(sentinel).is_none() && text.contains(sentinel) {
@@ -104,10 +118,7 @@ impl Tokenizer {
                 return Err(Error::new(ErrorKind::Tokenizer, message));
             }
         }
-        let encoding = self.inner.encode_fast(text, add_special_tokens).map_err(|error| {
-            Error::new(ErrorKind::Tokenizer, "the text cannot be tokenised").with_source(error)
-        })?;
-        Ok(encoding.get_ids().to_vec())
+        Ok(())
     }
 
     /// The text of `ids`. Markers are written out.

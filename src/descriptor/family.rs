@@ -8,6 +8,7 @@ use super::audio::Audio;
 use super::block::{Layers, Norm, Rope, Stack};
 use super::config::{Lookup, Section};
 use super::image::{Image, Tables};
+use super::prompt::Prompt;
 use super::slot::{Count, Flag, Number, OneOrMany};
 
 /// One model family, or a part of one.
@@ -23,8 +24,9 @@ pub struct Family {
     /// Tokens by name.
     #[serde(default)]
     pub tokens: IndexMap<String, Token>,
-    /// How a prompt is laid out where checkpoints carry no chat template.
-    pub prompt: Option<Prompt>,
+    /// How prompts are laid out and tokenised where the checkpoint's own files do not say.
+    #[serde(default)]
+    pub prompt: Prompt,
     /// Everything about pictures.
     pub image: Option<Image>,
     /// Everything about clips of sound.
@@ -87,19 +89,6 @@ pub struct Token {
     pub text: String,
     /// Where config files state its id; `check` holds it against the tokenizer.
     pub id: Option<Lookup>,
-}
-
-/// How prompts are laid out where the checkpoint's processor files do not say.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Prompt {
-    /// The layout where checkpoints carry no chat template: `{media}` stands for all markers, `{text}` for the prompt, `{bos}`
-    /// for the first token, which is then added nowhere else.
-    #[schemars(extend("x-reads" = "prompt"))]
-    pub raw: Option<String>,
-    /// The chat template (Jinja) that the reference's processor class brings along; a checkpoint's own processor template
-    /// wins, its tokenizer's does not.
-    pub template: Option<String>,
 }
 
 /// The language model.

@@ -14,6 +14,7 @@ mod library;
 mod lookup;
 mod node;
 mod part;
+pub mod prompt;
 mod raw;
 mod read;
 mod references;

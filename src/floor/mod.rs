@@ -86,7 +86,8 @@ impl Literals {
         let lengths = if texts.is_empty() {
             Vec::new()
         } else {
-            literal_tokens(plan.tokenizer_files(), &plan.folder, &texts)
+            let rules = &plan.descriptor.family.prompt;
+            literal_tokens(rules, plan.tokenizer_files(), &plan.folder, &texts)
         };
         let measured = names.into_iter().zip(lengths).map(|(name, (tokens, exact))| Literal {
             name,

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use crate::checkpoint::tokenizer::{Tokenizer, TokenizerFiles};
+use crate::descriptor::prompt::Prompt as Rules;
 use crate::descriptor::strip::{Indices, Slot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 use crate::plan::{MediaPlan, Modality, Plan};
+use crate::prompt::expand::{Filled, Laid, Queue, Seen, Strip, lay};
 use crate::prompt::message::{Content, Message, MessageContent};
 use crate::prompt::template::ChatTemplate;
 use crate::prompt::user_text::{adds_special_tokens, render_marked};
@@ -38,9 +40,9 @@ pub struct Span {
     pub item: usize,
     /// Its layout.
     pub layout: Layout,
-    /// The first token of its strip.
+    /// The first token that its strip takes part in; a literal at its edge may have merged with the text beside it.
     pub start: usize,
-    /// Tokens of its strip.
+    /// Tokens that its strip takes part in.
     pub length: usize,
     /// The tokens, counted from the prompt's beginning, that are encoder rows; in order.
     pub rows: Vec<usize>,
@@ -62,32 +64,19 @@ pub struct PromptMaker {
     tokenizer: Tokenizer,
     files: TokenizerFiles,
     template: Option<ChatTemplate>,
-    raw_layout: Option<String>,
+    rules: Rules,
     markers: Vec<Marker>,
-    /// The ids of all tokens that stand for media.
-    media: Vec<u32>,
 }
 
 /// The tokens of one modality.
 struct Marker {
     modality: Modality,
+    /// What people and templates write.
     text: String,
-    id: u32,
-    fill: u32,
+    fill: String,
+    fill_id: u32,
     /// The texts of the tokens that strips use, by name.
     tokens: Vec<(String, String)>,
-    literals: Vec<(String, Vec<u32>)>,
-}
-
-/// What stands in one slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Filled {
-    /// A token of the strip.
-    Token,
-    /// An encoder row.
-    Row,
-    /// A learned vector, by name.
-    Vector(String),
 }
 
 impl PromptMaker {
@@ -113,7 +102,9 @@ impl PromptMaker {
         let files = TokenizerFiles::read(folder)?;
         let known: Vec<String> =
             protected.into_iter().filter(|text| files.token_id(text).is_some()).collect();
-        let tokenizer = Tokenizer::load(folder, &known)?;
+        let rules = family.prompt.clone();
+        let pipeline = rules.pipeline(files.class());
+        let tokenizer = Tokenizer::load_with(folder, &known, pipeline)?;
         let mut markers = Vec::new();
         for budget in budgets() {
             let found = family.media().find(|(name, _)| *name == budget.modality.name());
@@ -128,8 +119,8 @@ impl PromptMaker {
                     Error::new(ErrorKind::Tokenizer, message)
                 })
             };
-            let (text, marker_id) = id(tables.marker)?;
-            let fill = id(tables.fill)?.1;
+            let text = id(tables.marker)?.0;
+            let (fill, fill_id) = id(tables.fill)?;
             let mut tokens = Vec::new();
             for name in budget.strip_tokens() {
                 let text = text_of(&name);
@@ -139,19 +130,11 @@ impl PromptMaker {
                 }
                 tokens.push((name, text));
             }
-            let mut literals = Vec::new();
-            for name in budget.strip_literals() {
-                let text = budget.literals.get(&name).map_or("", String::as_str);
-                literals.push((name, tokenizer.encode(text, false)?));
-            }
             let modality = budget.modality;
-            markers.push(Marker { modality, text, id: marker_id, fill, tokens, literals });
+            markers.push(Marker { modality, text, fill, fill_id, tokens });
         }
-        let own = family.prompt.as_ref().and_then(|prompt| prompt.template.as_deref());
-        let template = ChatTemplate::find_beside(folder, own)?;
-        let raw_layout = family.prompt.as_ref().and_then(|prompt| prompt.raw.clone());
-        let media = known.iter().filter_map(|text| tokenizer.token_to_id(text)).collect();
-        Ok(Self { tokenizer, files, template, raw_layout, markers, media })
+        let template = ChatTemplate::find_beside(folder, rules.template.as_deref())?;
+        Ok(Self { tokenizer, files, template, rules, markers })
     }
 
     /// The tokenizer.
@@ -159,31 +142,45 @@ impl PromptMaker {
         &self.tokenizer
     }
 
-    /// Tokenises a request and expands its markers, one for each of `items`.
+    /// Expands the markers of a request, one for each of `items`, and tokenises it.
     ///
     /// # Errors
-    /// [`ErrorKind::Placeholders`] if there are more or fewer markers than items; the error names both numbers.
+    /// [`ErrorKind::Placeholders`] if there are more or fewer markers than items, or more than a prompt takes; the error names
+    /// both numbers.
     pub fn make(&self, request: Request<'_>, items: &[Item], plan: &Plan) -> Result<Prompt> {
+        if let Some(most) = self.rules.most.filter(|most| items.len() > *most as usize) {
+            let message =
+                format!("a prompt of this family takes {most} items, not {}", items.len());
+            return Err(Error::new(ErrorKind::Placeholders, message));
+        }
         match request {
             Request::Messages(messages) => {
                 let text = self.render(messages)?;
                 let bos = self.files.special("bos_token");
                 let adds = !self.places_bos() && adds_special_tokens(&text, bos.as_deref());
-                let ids = self.tokenizer.encode(&text, adds)?;
-                self.expand(&ids, items, plan, false)
+                self.expand(&self.begin(text), items, plan, false, adds)
             }
             Request::Raw(text) => {
                 let sentinels = self.tokenizer.sentinels();
                 sentinels.refuse_in(text)?;
-                let ids = self.tokenizer.encode(&sentinels.replace_markers(text), true)?;
-                self.expand(&ids, items, plan, true)
+                let text = sentinels.replace_markers(text);
+                self.expand(&self.begin(text), items, plan, true, true)
             }
+        }
+    }
+
+    /// `text` with the token in front that the family's processor class puts there.
+    fn begin(&self, text: String) -> String {
+        let first = self.rules.first.iter().find_map(|token| self.files.special(token.name()));
+        match first {
+            Some(first) if !text.starts_with(&first) => first + &text,
+            _ => text,
         }
     }
 
     fn render(&self, messages: &[Message]) -> Result<String> {
         let special = self.files.special_tokens();
-        match (&self.template, &self.raw_layout) {
+        match (&self.template, &self.rules.raw) {
             (Some(template), _) => {
                 render_marked(template, messages, true, &special, self.tokenizer.sentinels())
             }
@@ -199,7 +196,7 @@ impl PromptMaker {
 
     /// Whether the family's own layout is used and says where the first token stands; it may stand behind the pictures.
     fn places_bos(&self) -> bool {
-        let layout = self.raw_layout.as_ref().filter(|_| self.template.is_none());
+        let layout = self.rules.raw.as_ref().filter(|_| self.template.is_none());
         layout.is_some_and(|layout| layout.contains("{bos}"))
     }
 
@@ -236,50 +233,62 @@ impl PromptMaker {
         Ok(layout.replace("{media}", &markers).replace("{bos}", &bos).replace("{text}", &text))
     }
 
-    /// Puts a strip in place of every marker. In a raw text, a strip that is already expanded is left alone.
-    fn expand(&self, ids: &[u32], items: &[Item], plan: &Plan, raw: bool) -> Result<Prompt> {
+    /// Puts a strip in place of every marker, and tokenises. In a raw text, a strip that is already expanded is left alone.
+    fn expand(
+        &self,
+        text: &str,
+        items: &[Item],
+        plan: &Plan,
+        raw: bool,
+        add_special: bool,
+    ) -> Result<Prompt> {
         let mut queues = Vec::new();
+        let mut modalities = Vec::new();
         for marker in &self.markers {
             let own: Vec<&Item> =
                 items.iter().filter(|item| item.modality == marker.modality).collect();
             let Some(Ok(media)) = plan.media(marker.modality) else { continue };
-            let strips = own.iter().map(|item| {
-                Ok(Strip { item, slots: self.slots(marker, media, own.len(), &item.layout)? })
+            let strips = own.iter().map(|item| self.strip(marker, media, own.len(), item));
+            queues.push(Queue {
+                marker: self.tokenizer.mark(&marker.text),
+                fill: self.tokenizer.mark(&marker.fill),
+                fill_id: marker.fill_id,
+                strips: strips.collect::<Result<_>>()?,
             });
-            queues.push(Queue { marker, strips: strips.collect::<Result<_>>()? });
+            modalities.push(marker);
         }
-        let known = |item: &Item| queues.iter().any(|queue| queue.marker.modality == item.modality);
+        let known = |item: &Item| modalities.iter().any(|marker| marker.modality == item.modality);
         if let Some(item) = items.iter().find(|item| !known(item)) {
             let message = format!("this family takes no {}", plural(item.modality));
             return Err(Error::new(ErrorKind::Placeholders, message));
         }
-        let fits = |found: &Expanded| {
-            found.queues.iter().zip(&queues).all(|(seen, queue)| seen.markers == queue.strips.len())
+        let fits = |laid: &Laid<'_>| {
+            laid.seen.iter().zip(&queues).all(|(seen, queue)| seen.markers == queue.strips.len())
         };
-        let mut found = put_strips(ids, &queues, raw);
+        let sentinels = self.tokenizer.sentinels();
+        let mut laid = lay(text, &queues, sentinels, raw);
         // as many bare markers side by side as the first item has tokens are not its strip if every item has one
-        if raw && !fits(&found) {
-            let bare = put_strips(ids, &queues, false);
+        if raw && !fits(&laid) {
+            let bare = lay(text, &queues, sentinels, false);
             if fits(&bare) {
-                found = bare;
+                laid = bare;
             }
         }
-        for (seen, queue) in found.queues.iter().zip(&queues) {
+        for ((seen, queue), marker) in laid.seen.iter().zip(&queues).zip(modalities) {
             if seen.markers != queue.strips.len() {
-                return Err(self.mismatch(seen, queue, raw));
+                return Err(self.mismatch(seen, queue, marker, raw));
             }
         }
-        if raw && let Some(id) = found.stray.iter().find(|id| self.media.contains(id)) {
-            let text = self.tokenizer.id_to_token(*id).unwrap_or_default();
-            let message = format!("the prompt has `{text}`, for which no media item can be given");
+        if raw && let Some(stray) = laid.stray.first() {
+            let message = format!("the prompt has `{stray}`, for which no media item can be given");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        Ok(found.prompt)
+        laid.tokenise(&self.tokenizer, add_special)
     }
 
-    fn mismatch(&self, seen: &Seen, queue: &Queue<'_>, raw: bool) -> Error {
+    fn mismatch(&self, seen: &Seen, queue: &Queue<'_>, marker: &Marker, raw: bool) -> Error {
         let (markers, items) = (seen.markers, queue.strips.len());
-        let what = match queue.marker.modality {
+        let what = match marker.modality {
             Modality::Image => "image",
             Modality::Audio => "clip",
         };
@@ -298,15 +307,14 @@ impl PromptMaker {
         let message = format!(
             "the prompt has {} `{}`{already} for {}: {which}",
             plural(markers, "marker"),
-            queue.marker.text,
+            marker.text,
             plural(items, what)
         );
         let error = Error::new(ErrorKind::Placeholders, message);
-        match queue.strips.get(seen.placed.saturating_sub(1)) {
-            Some(strip) if raw && markers > items && strip.slots.len() > 1 => error.with_hint(format!(
-                "{what} {} takes {} tokens; only a strip of exactly these counts as expanded already",
+        match queue.tokens(seen.placed.saturating_sub(1), &self.tokenizer) {
+            Some(tokens) if raw && markers > items && tokens > 1 => error.with_hint(format!(
+                "{what} {} takes {tokens} tokens; only a strip of exactly these counts as expanded already",
                 seen.placed.max(1),
-                strip.slots.len()
             )),
             // only a template can have lost or doubled a marker here
             _ if !raw && self.template.is_some() => error
@@ -315,45 +323,41 @@ impl PromptMaker {
         }
     }
 
-    /// The ids of one strip in a prompt of `items` items, and what stands there.
-    fn slots(
+    /// The strip of one item in a prompt of `items` items.
+    fn strip<'a>(
         &self,
         marker: &Marker,
         media: &MediaPlan,
         items: usize,
-        layout: &Layout,
-    ) -> Result<Vec<(u32, Filled)>> {
+        item: &'a Item,
+    ) -> Result<Strip<'a>> {
         let failed = |message: String| Error::new(ErrorKind::Descriptor, message);
-        let mut slots = Vec::new();
-        let expanded = media.expand(media.shape(items), layout);
+        let mut strip = Strip::new(item);
+        let expanded = media.expand(media.shape(items), &item.layout);
         for slot in expanded.map_err(|error| failed(error.message))? {
             match slot {
-                Slot::Row => slots.push((marker.fill, Filled::Row)),
-                Slot::Vector(name) => slots.push((marker.fill, Filled::Vector(name))),
+                Slot::Row => strip.push(Filled::Row),
+                Slot::Vector(name) => strip.push(Filled::Vector(name)),
                 Slot::Token(name, indices) => {
                     let found = marker.tokens.iter().find(|(token, _)| *token == name);
                     let (_, text) =
                         found.ok_or_else(|| failed(format!("there is no token `{name}`")))?;
                     let text = with_indices(text, &indices);
-                    match self.tokenizer.token_to_id(&text) {
-                        Some(id) => slots.push((id, Filled::Token)),
-                        None => slots.extend(
-                            self.tokenizer
-                                .encode(&text, false)?
-                                .into_iter()
-                                .map(|id| (id, Filled::Token)),
-                        ),
+                    if text == marker.fill {
+                        strip.push(Filled::Token);
+                    } else {
+                        strip.push_text(self.tokenizer.mark(&text));
                     }
                 }
                 Slot::Literal(name) => {
-                    let found = marker.literals.iter().find(|(literal, _)| *literal == name);
-                    let (_, ids) =
-                        found.ok_or_else(|| failed(format!("there is no literal `{name}`")))?;
-                    slots.extend(ids.iter().map(|id| (*id, Filled::Token)));
+                    let text = media.literals.get(&name);
+                    let text =
+                        text.ok_or_else(|| failed(format!("there is no literal `{name}`")))?;
+                    strip.push_text(text);
                 }
             }
         }
-        Ok(slots)
+        Ok(strip)
     }
 }
 
@@ -371,97 +375,4 @@ fn plural(modality: Modality) -> &'static str {
         Modality::Image => "images",
         Modality::Audio => "audio",
     }
-}
-
-/// One item with the ids of its strip, and what stands there.
-struct Strip<'a> {
-    item: &'a Item,
-    slots: Vec<(u32, Filled)>,
-}
-
-/// The strips of one modality, in order.
-struct Queue<'a> {
-    marker: &'a Marker,
-    strips: Vec<Strip<'a>>,
-}
-
-/// What was seen of one modality.
-#[derive(Default)]
-struct Seen {
-    /// Markers and strips, whether or not there was an item for them.
-    markers: usize,
-    /// Strips that were put.
-    placed: usize,
-    /// How many of them stood there expanded.
-    already: usize,
-}
-
-/// What became of a tokenised prompt.
-struct Expanded {
-    prompt: Prompt,
-    queues: Vec<Seen>,
-    /// The ids outside strips.
-    stray: Vec<u32>,
-}
-
-/// Puts the strips in place of the markers in order. With `lenient`, a strip that stands there already counts as one
-/// marker.
-fn put_strips(ids: &[u32], queues: &[Queue<'_>], lenient: bool) -> Expanded {
-    let prompt = Prompt { ids: Vec::with_capacity(ids.len()), spans: Vec::new() };
-    let seen = queues.iter().map(|_| Seen::default()).collect();
-    let mut expanded = Expanded { prompt, queues: seen, stray: Vec::new() };
-    let mut rest = ids;
-    'next: while let Some((&first, after)) = rest.split_first() {
-        for (seen, queue) in expanded.queues.iter_mut().zip(queues) {
-            let strip = queue.strips.get(seen.placed);
-            let length = strip.map_or(0, |strip| strip.slots.len());
-            let stands = |strip: &Strip<'_>| {
-                rest.get(..length)
-                    .is_some_and(|found| found.iter().eq(strip.slots.iter().map(|(id, _)| id)))
-            };
-            if lenient && length > 1 && strip.is_some_and(stands) {
-                rest = rest.get(length..).unwrap_or_default();
-                seen.already += 1;
-            } else if first == queue.marker.id {
-                rest = after;
-            } else {
-                continue;
-            }
-            seen.markers += 1;
-            match strip {
-                Some(strip) => {
-                    push_span(&mut expanded.prompt, seen.placed, strip);
-                    seen.placed += 1;
-                }
-                None => expanded.prompt.ids.push(first),
-            }
-            continue 'next;
-        }
-        rest = after;
-        expanded.prompt.ids.push(first);
-        expanded.stray.push(first);
-    }
-    expanded
-}
-
-fn push_span(prompt: &mut Prompt, number: usize, strip: &Strip<'_>) {
-    let start = prompt.ids.len();
-    let mut span = Span {
-        modality: strip.item.modality,
-        item: number,
-        layout: strip.item.layout,
-        start,
-        length: strip.slots.len(),
-        rows: Vec::new(),
-        vectors: Vec::new(),
-    };
-    for (index, (id, filled)) in strip.slots.iter().enumerate() {
-        prompt.ids.push(*id);
-        match filled {
-            Filled::Row => span.rows.push(start + index),
-            Filled::Vector(name) => span.vectors.push((start + index, name.clone())),
-            Filled::Token => {}
-        }
-    }
-    prompt.spans.push(span);
 }

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use crate::checkpoint::tokenizer::{Pipeline, Sentinels, TokenizerFiles, count_tokens};
+use crate::checkpoint::tokenizer::{Sentinels, TokenizerFiles, count_tokens};
 use crate::descriptor::Descriptor;
+use crate::descriptor::prompt::Prompt;
 use crate::plan::{Framing, MediaPlan, Modality};
 use crate::prompt::message::{Content, Message};
 use crate::prompt::template::ChatTemplate;
@@ -16,6 +17,7 @@ const PROBES: [&str; 4] = ["What is this?", "Describe the image.", "Compare the 
 /// Tokens of literal texts, and whether the number is exact: one if a text stands as one entry among the added tokens,
 /// measured if there is a tokenizer, else at most its bytes.
 pub fn literal_tokens(
+    rules: &Prompt,
     files: Option<&TokenizerFiles>,
     folder: &Path,
     texts: &[&str],
@@ -23,10 +25,11 @@ pub fn literal_tokens(
     let entry = |text: &str| files.is_some_and(|files| files.token_id(text).is_some());
     let others: Vec<_> =
         texts.iter().filter(|text| !entry(text)).map(|text| (*text, false)).collect();
+    let pipeline = rules.pipeline(files.and_then(TokenizerFiles::class));
     let measured = if others.is_empty() || !folder.join("tokenizer.json").is_file() {
         None
     } else {
-        count_tokens(folder, &Sentinels::default(), Pipeline::Stored, &others).ok()
+        count_tokens(folder, &Sentinels::default(), pipeline, &others).ok()
     };
     let tokens = |text: &str| {
         let Some(at) = others.iter().position(|(other, _)| *other == text) else {
@@ -70,7 +73,7 @@ fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Optio
     if !folder.join("tokenizer.json").is_file() {
         return None;
     }
-    let own = family.prompt.as_ref().and_then(|prompt| prompt.template.as_deref());
+    let own = family.prompt.template.as_deref();
     let template = ChatTemplate::find_beside(folder, own).ok()??;
     let files = TokenizerFiles::read(folder).ok()?;
     let sentinels = Sentinels::new(std::slice::from_ref(marker)).ok()?;
@@ -88,7 +91,8 @@ fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Optio
         .iter()
         .map(|prompt| (prompt.as_str(), adds_special_tokens(prompt, bos.as_deref())))
         .collect();
-    let counts = count_tokens(folder, &sentinels, Pipeline::Stored, &texts).ok()?;
+    let counts =
+        count_tokens(folder, &sentinels, family.prompt.pipeline(files.class()), &texts).ok()?;
     let framings = counts.chunks_exact(2).filter_map(|pair| match pair {
         [with, without] => Some(with.saturating_sub(*without).saturating_sub(1) as u64),
         _ => None,

@@ -1,6 +1,7 @@
 //! From messages and media items to token ids, rows and positions.
 
 mod assemble;
+mod expand;
 mod framing;
 pub mod message;
 mod place;

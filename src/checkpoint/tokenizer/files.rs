@@ -251,6 +251,11 @@ impl TokenizerFiles {
         self.decoder().is_some() || !self.added.is_empty() || !self.stored().is_empty()
     }
 
+    /// What `tokenizer_config.json` states as the class of the tokenizer.
+    pub fn class(&self) -> Option<&str> {
+        self.config("tokenizer_class").and_then(Value::as_str)
+    }
+
     /// A value of `tokenizer_config.json`; `null` is absent.
     pub fn config(&self, key: &str) -> Option<&Value> {
         self.config.values.get(key).filter(|value| !value.is_null())

@@ -131,6 +131,15 @@ impl Sentinels {
         Ok(())
     }
 
+    /// The marker and its sentinel that `text` begins with.
+    pub fn begins(&self, text: &str) -> Option<(&str, &str)> {
+        if !text.starts_with(FENCE) {
+            return None;
+        }
+        let found = self.pairs.iter().find(|(_, sentinel)| text.starts_with(sentinel.as_str()));
+        found.map(|(marker, sentinel)| (marker.as_str(), sentinel.as_str()))
+    }
+
     fn next_marker(&self, text: &str) -> Option<(usize, usize)> {
         let found = self
             .longest_first
