@@ -25,7 +25,8 @@ pub(super) fn angles<B: Backend>(
 ///
 /// Frequencies are `theta^(-2j/d)` in f32, as the reference computes them; angles are products in f32.
 fn tables(plan: &RopePlan, positions: &[[i64; 3]]) -> (Vec<f32>, Vec<f32>) {
-    let ladder = ladder(plan);
+    let length = positions.iter().flatten().copied().max().unwrap_or(0).saturating_add(1);
+    let ladder = ladder(plan, length.max(0) as u64);
     let factor = attention_factor(&plan.scaling);
     let mut cos = Vec::with_capacity(positions.len() * ladder.len());
     let mut sin = Vec::with_capacity(positions.len() * ladder.len());
@@ -39,8 +40,8 @@ fn tables(plan: &RopePlan, positions: &[[i64; 3]]) -> (Vec<f32>, Vec<f32>) {
     (cos, sin)
 }
 
-/// The axis and the frequency of every pair.
-fn ladder(plan: &RopePlan) -> Vec<(usize, f32)> {
+/// The axis and the frequency of every pair, for a sequence of `length` positions so far.
+fn ladder(plan: &RopePlan, length: u64) -> Vec<(usize, f32)> {
     let pairs = plan.dim / 2;
     let axes: Vec<usize> = plan
         .axes
@@ -54,7 +55,7 @@ fn ladder(plan: &RopePlan) -> Vec<(usize, f32)> {
     let count = axes.len().max(1);
     let share = pairs / count;
     if !plan.sections.is_empty() {
-        let frequencies = frequencies(plan, plan.dim);
+        let frequencies = frequencies(plan, plan.dim, length);
         let axis_of: Vec<usize> = if plan.interleaved {
             // axes take turns as long as their sections last; the first has what is left (`apply_interleaved_mrope`)
             (0..pairs)
@@ -75,12 +76,12 @@ fn ladder(plan: &RopePlan) -> Vec<(usize, f32)> {
     match plan.ladder {
         // every axis has a ladder of its own over an equal share of the rotated elements (`VisionRotaryEmbedding`)
         Ladder::Split => {
-            let own = frequencies(plan, 2 * share);
+            let own = frequencies(plan, 2 * share, length);
             axes.iter().flat_map(|axis| own.iter().map(move |value| (*axis, *value))).collect()
         }
         // one ladder over all rotated elements, of which every axis takes each n-th (`PixtralRotaryEmbedding`)
         Ladder::Strided => {
-            let all = frequencies(plan, plan.dim);
+            let all = frequencies(plan, plan.dim, length);
             let strided = axes.iter().enumerate().flat_map(|(place, axis)| {
                 all.iter().skip(place).step_by(count).take(share).map(move |value| (*axis, *value))
             });
@@ -90,8 +91,17 @@ fn ladder(plan: &RopePlan) -> Vec<(usize, f32)> {
 }
 
 /// `theta^(-2j / dim)` for j below `dim / 2`, scaled.
-fn frequencies(plan: &RopePlan, dim: usize) -> Vec<f32> {
-    let power = |index: usize| (plan.theta as f32).powf((2 * index) as f32 / dim as f32);
+fn frequencies(plan: &RopePlan, dim: usize, length: u64) -> Vec<f32> {
+    let theta = match &plan.scaling {
+        // `_compute_dynamic_ntk_parameters`: the base grows with the sequence
+        ScalingPlan::Dynamic { factor, original } if dim > 2 => {
+            let longer = length.max(*original as u64) as f64 / *original as f64;
+            let exponent = dim as f64 / (dim as f64 - 2.0);
+            (plan.theta * (factor * longer - (factor - 1.0)).powf(exponent)) as f32
+        }
+        _ => plan.theta as f32,
+    };
+    let power = |index: usize| theta.powf((2 * index) as f32 / dim as f32);
     let plain = |index: usize| 1.0 / power(index);
     let pairs = 0..dim / 2;
     match &plan.scaling {
@@ -133,18 +143,27 @@ fn frequencies(plan: &RopePlan, dim: usize) -> Vec<f32> {
             };
             pairs.map(scaled).collect()
         }
-        // refused before: `unsupported`
-        ScalingPlan::None
-        | ScalingPlan::Longrope { .. }
-        | ScalingPlan::Dynamic { .. }
-        | ScalingPlan::Proportional { .. } => pairs.map(plain).collect(),
+        // `_compute_longrope_parameters`
+        ScalingPlan::Longrope { original, short, long, .. } => {
+            let divisors = if length > *original as u64 { long } else { short };
+            let divisor = |index: usize| divisors.get(index).copied().unwrap_or(1.0) as f32;
+            pairs.map(|index| 1.0 / (divisor(index) * power(index))).collect()
+        }
+        // proportional is refused before: `unsupported`
+        ScalingPlan::None | ScalingPlan::Dynamic { .. } | ScalingPlan::Proportional { .. } => {
+            pairs.map(plain).collect()
+        }
     }
 }
 
 /// What cosine and sine are multiplied by.
 fn attention_factor(scaling: &ScalingPlan) -> f32 {
     match scaling {
-        ScalingPlan::Yarn { attention: Some(attention), .. } => *attention as f32,
+        ScalingPlan::Yarn { attention: Some(attention), .. }
+        | ScalingPlan::Longrope { attention: Some(attention), .. } => *attention as f32,
+        ScalingPlan::Longrope { factor, original, .. } if *factor > 1.0 => {
+            (1.0 + factor.ln() / (*original as f64).ln()).sqrt() as f32
+        }
         ScalingPlan::Yarn { factor, .. } if *factor > 1.0 => (0.1 * factor.ln() + 1.0) as f32,
         _ => 1.0,
     }
@@ -199,7 +218,7 @@ mod tests {
             interleaved: true,
             apart: false,
         };
-        let axes: Vec<usize> = ladder(&plan).iter().map(|(axis, _)| *axis).collect();
+        let axes: Vec<usize> = ladder(&plan, 1).iter().map(|(axis, _)| *axis).collect();
         assert_eq!(axes, [0, 1, 2, 0, 1, 2, 0, 0]);
         let strided = RopePlan {
             axes: vec![RopeAxis::Row, RopeAxis::Col],
@@ -208,7 +227,7 @@ mod tests {
             interleaved: false,
             ..plan
         };
-        let found = ladder(&strided);
+        let found = ladder(&strided, 1);
         let expected = [(1, 0.0), (1, 4.0), (1, 8.0), (1, 12.0), (2, 2.0), (2, 6.0), (2, 10.0), (2, 14.0)];
         for ((axis, frequency), (wanted, exponent)) in found.iter().zip(expected) {
             let by = 10_000.0_f32.powf(-exponent / 16.0);

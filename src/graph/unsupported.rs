@@ -74,16 +74,8 @@ impl List {
     }
 
     fn rope(&mut self, plan: &RopePlan) {
-        let scaling = match plan.scaling {
-            ScalingPlan::None
-            | ScalingPlan::Linear { .. }
-            | ScalingPlan::Wavelength { .. }
-            | ScalingPlan::Yarn { .. } => None,
-            ScalingPlan::Longrope { .. } => Some("rotary scaling longrope"),
-            ScalingPlan::Dynamic { .. } => Some("dynamic rotary scaling"),
-            ScalingPlan::Proportional { .. } => Some("proportional rotary scaling"),
-        };
-        self.add(scaling.is_some(), scaling.unwrap_or_default());
+        let proportional = matches!(plan.scaling, ScalingPlan::Proportional { .. });
+        self.add(proportional, "proportional rotary scaling");
         self.add(plan.apart, "rotary axes with elements of their own");
     }
 
