@@ -91,7 +91,7 @@ fn files_are_what_the_reference_loads() {
         let tolerance = match from {
             _ if from == rate && (name.ends_with("wav") || name.ends_with("flac")) => 0.0,
             _ if from == rate => 1e-6,
-            8000 | 12_000 | 24_000 | 32_000 | 48_000 | 96_000 => 1e-6,
+            8000 | 12_000 | 24_000 | 32_000 | 48_000 => 1e-6,
             _ => 3e-3,
         };
         let expected: Vec<f64> =
@@ -110,14 +110,26 @@ fn files_are_what_the_reference_loads() {
     }
 }
 
-/// Compares mel values with recorded ones; `most` holds for each, `mean` for the moments over all.
+/// How far mel values may be from recorded ones.
+#[derive(Clone, Copy)]
+struct Tolerance {
+    /// Each value of the first two frames.
+    first: f64,
+    /// Each of the others.
+    most: f64,
+    /// The moments over all values.
+    mean: f64,
+}
+
+/// The reference transforms in f32, wrong by 1e-7 of the loudest bin: up to 1e-4 in quiet bands.
+const EXACT: Tolerance = Tolerance { first: 1e-4, most: 1e-4, mean: 1e-6 };
+
 fn assert_mel(
     name: &str,
     case: &Value,
     values: &[f32],
     [bands, frames]: [usize; 2],
-    most: f64,
-    mean: f64,
+    Tolerance { first, most, mean }: Tolerance,
 ) {
     assert_eq!(case["bands"].as_u64(), Some(bands as u64), "{name}");
     assert_eq!(case["frames"].as_u64(), Some(frames as u64), "{name}");
@@ -129,6 +141,7 @@ fn assert_mel(
         for (band, expected) in (0..bands).step_by(9).zip(expected) {
             let value = f64::from(values[band * frames + frame]);
             let difference = (value - expected.as_f64().unwrap()).abs();
+            let most = if frame < 2 { first } else { most };
             assert!(difference <= most, "{name}: band {band}, frame {frame} is {difference} off");
         }
     }
@@ -155,14 +168,13 @@ fn clips_are_what_the_reference_feeds() {
             &wav(&clip(kind, samples), rate as u32),
         );
         let made = preprocess_clip(&plan, &file, 1).unwrap();
-        // the reference transforms in f32, wrong by 1e-7 of the loudest bin: up to 1e-4 in quiet bands. Beyond 16 kHz the
-        // bands that the resampler's low-pass cuts through differ as far as the two filters do
-        let (most, mean) = match rate {
-            16_000 => (1e-4, 1e-6),
-            8000 | 48_000 => (2e-4, 1e-5),
-            _ => (2e-2, 1e-4),
+        // of other rates, the bands that the resampler's low-pass cuts through differ as far as the two filters do; where
+        // soxr has several stages, which begin one after the other, the first samples of a loud clip do as well
+        let tolerance = match rate {
+            16_000 | 8000 | 48_000 => EXACT,
+            _ => Tolerance { first: 5e-2, most: 1e-2, mean: 1e-5 },
         };
-        assert_mel(&name, &case, &made.mel, [made.bins, made.frames], most, mean);
+        assert_mel(&name, &case, &made.mel, [made.bins, made.frames], tolerance);
         assert_eq!(case["mask"].as_u64(), Some(made.valid as u64), "{name}");
         let counted = clip_length(&file).unwrap().at(plan.sample_rate().unwrap());
         let count = plan.count_among(MediaSize::Samples(counted), 1).unwrap();
@@ -194,7 +206,7 @@ fn settings_are_those_of_the_file() {
             scale: 4.0,
         };
         let mel = LogMel::new(settings).unwrap().apply(&samples);
-        assert_mel(&given.to_string(), &case, &mel.values, [mel.bands, mel.frames], 1e-4, 1e-6);
+        assert_mel(&given.to_string(), &case, &mel.values, [mel.bands, mel.frames], EXACT);
     }
 }
 
