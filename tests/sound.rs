@@ -250,6 +250,39 @@ fn a_family_without_a_front_end_says_so() {
     assert!(error.to_string().contains("what the tower reads of a clip"), "{error}");
 }
 
+/// Settings that no front end can repeat are found by `check`, and refused by name; what a clip costs does not depend on them.
+#[test]
+fn random_noise_and_odd_windows_are_refused() {
+    for (index, setting) in [r#""dither": 0.5"#, r#""n_fft": 401"#].iter().enumerate() {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sound/settings_{index}"));
+        fs::create_dir_all(&folder).unwrap();
+        for entry in fs::read_dir(fixtures().join("checkpoints").join(CHECKPOINT)).unwrap() {
+            let file = entry.unwrap();
+            let mut text = fs::read_to_string(file.path()).unwrap();
+            if file.file_name() == "preprocessor_config.json" {
+                text = text.replace(r#""n_fft": 400"#, r#""n_fft" : 400"#);
+                text = text.replacen('{', &format!("{{ {setting},"), 1);
+                if setting.contains("n_fft") {
+                    text = text.replace(r#""n_fft" : 400,"#, "");
+                }
+            }
+            fs::write(folder.join(file.file_name()), text).unwrap();
+        }
+        let checkpoint = Checkpoint::open(&folder).unwrap();
+        let plan = Plan::resolve(&checkpoint.find_family().unwrap(), &checkpoint).unwrap();
+        assert_eq!(plan.count_among(MediaSize::Samples(480_000), 1).unwrap().embeds, 750);
+        let file = scratch("noisy.wav", &wav(&[0; 10], 16_000));
+        let error = preprocess_clip(&plan, &file, 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoNumber, "{error}");
+        let report =
+            vlm_spec::check::check(&checkpoint.find_family().unwrap(), &checkpoint).unwrap();
+        assert!(
+            report.findings.iter().any(|finding| finding.code == "sound-settings"),
+            "{setting}"
+        );
+    }
+}
+
 /// Files that are cut off or changed are as long as they are counted, or refused; nothing panics.
 #[test]
 fn damaged_files_are_counted_as_they_are_loaded() {
