@@ -77,6 +77,16 @@ pub fn check(descriptor: &impl AsRef<RawDescriptor>, checkpoint: &Checkpoint) ->
         }
         add_new(&mut findings, problem.into());
     }
+    let front = plan.descriptor.family.audio.as_ref().and_then(|audio| audio.mel.as_ref());
+    if front.is_some()
+        && matches!(plan.audio, Some(Ok(_)))
+        && let Err(mut problem) = plan.log_mel()
+    {
+        if problem.place == Place::default() {
+            problem.place = plan.descriptor.place("audio.mel");
+        }
+        add_new(&mut findings, problem.into());
+    }
     for modality in Modality::ALL {
         let known = findings.iter().any(|finding| finding.code == "strip-length");
         if let (false, Some(Ok(media))) = (known, plan.media(modality)) {

@@ -80,11 +80,8 @@ impl Packed {
             _ => {
                 let mut samples = 0_u64;
                 while let Some(packet) = self.next(file)? {
-                    samples = samples.saturating_add(packet.dur.get());
-                    if whole {
-                        samples = samples.saturating_add(packet.trim_start.get());
-                        samples = samples.saturating_add(packet.trim_end.get());
-                    }
+                    let held = if whole { layer_3(&packet.data) } else { packet.dur.get() };
+                    samples = samples.saturating_add(held);
                 }
                 samples.saturating_sub(front).min(most)
             }
@@ -142,5 +139,14 @@ impl Packed {
             mono.extend(means);
         }
         Ok(mono)
+    }
+}
+
+/// Samples of one frame of MPEG layer 3, by the version in its header. What the demuxer says of a packet leaves out what lies
+/// behind the length that it guessed from the first ones.
+fn layer_3(frame: &[u8]) -> u64 {
+    match frame.get(1) {
+        Some(byte) if byte & 0x18 == 0x18 => 1152,
+        _ => 576,
     }
 }
