@@ -283,16 +283,19 @@ impl<B: Backend> Model<B> {
         trace.insert("positions".to_owned(), TraceTensor::Integer(vec![axes, length], by_axis));
         // a policy whose views have one size gives tiles; a picture at its own size is one run of tokens
         let tiled = matches!(&self.plan().image, Some(Ok(media)) if media.shape.policy.budget_kind() != "dynamic");
-        let keep =
-            |trace: &mut Trace, name: String, tensor: &B::Tensor, tiles: Option<usize>| -> Result<()> {
-                let (rows, width) = backend.shape(tensor);
-                let shape = match tiles {
-                    Some(tiles) => vec![tiles, rows / tiles.max(1), width],
-                    None => vec![rows, width],
-                };
-                trace.insert(name, TraceTensor::Float(shape, backend.download(tensor)?));
-                Ok(())
+        let keep = |trace: &mut Trace,
+                    name: String,
+                    tensor: &B::Tensor,
+                    tiles: Option<usize>|
+         -> Result<()> {
+            let (rows, width) = backend.shape(tensor);
+            let shape = match tiles {
+                Some(tiles) => vec![tiles, rows / tiles.max(1), width],
+                None => vec![rows, width],
             };
+            trace.insert(name, TraceTensor::Float(shape, backend.download(tensor)?));
+            Ok(())
+        };
         for (item, picture) in media.pictures.iter().enumerate() {
             if let Some(first) = picture.views.first() {
                 let shape = vec![picture.views.len(), first.channels, first.height, first.width];

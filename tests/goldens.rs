@@ -294,16 +294,10 @@ fn generation_equals_the_trace_on_any_number_of_threads() {
         let trace = model.trace(Request::Messages(&messages), &media, 16).unwrap();
         let mut seen = Vec::new();
         let generated = model
-            .generate(
-                Request::Messages(&messages),
-                &media,
-                16,
-                Sampling::default(),
-                &mut |token| {
-                    seen.push(token);
-                    Ok(true)
-                },
-            )
+            .generate(Request::Messages(&messages), &media, 16, Sampling::default(), &mut |token| {
+                seen.push(token);
+                Ok(true)
+            })
             .unwrap();
         let TraceTensor::Integer(_, traced) = &trace["generated"] else { panic!("another type") };
         assert_eq!(
@@ -324,7 +318,8 @@ fn text_alone_is_a_plain_lookup() {
         materialise(&goldens().join(name), &folder, &Options::default()).unwrap();
         let model = load(&folder, 2);
         let request = Request::Raw("The quick brown fox jumps over the lazy dog.");
-        let embedded = model.embed(request, &Media::default(), &(), &mut Timings::default()).unwrap();
+        let embedded =
+            model.embed(request, &Media::default(), &(), &mut Timings::default()).unwrap();
         let plain = model.lookup(&embedded.prompt.ids).unwrap();
         let backend = model.backend();
         let (ours, plain) =

@@ -294,17 +294,17 @@ fn what_is_not_run_is_named() {
     for (layout, needs) in [
         ("qwen2-vl-2b", &[][..]),
         ("llava-1.5", &[][..]),
-        ("gemma3-4b", &["layers of several kinds", "pooling of patches"][..]),
+        ("gemma3-4b", &[][..]),
         (
             "gemma4-e2b",
             &["position tables per axis", "clamped projections", "an audio conformer"][..],
         ),
         ("gemma3n", &["a convolutional tower", "keys and values of an earlier layer"][..]),
         ("qwen3.5", &["linear attention", "gates beside the queries"][..]),
-        ("mllama-11b", &["learned rows of tiles", "attention over media states"][..]),
-        ("qwen2-audio", &["an audio encoder"][..]),
-        ("instructblip", &["a query transformer", "queries that read the instruction"][..]),
-        ("qwen3-vl-30b-a3b", &["a mixture of experts", "interleaved rotary sections"][..]),
+        ("mllama-11b", &[][..]),
+        ("qwen2-audio", &[][..]),
+        ("instructblip", &["queries that read the instruction"][..]),
+        ("qwen3-vl-30b-a3b", &["a mixture of experts"][..]),
     ] {
         let family = LAYOUTS.iter().find(|(known, _)| *known == layout).unwrap().1;
         let (tag, folder) = versions(layout).swap_remove(0);

@@ -106,7 +106,8 @@ fn prompts_without_media_equal_the_reference() {
         let conversation = Conversation::from_json(&pair[0]["messages"].to_string()).unwrap();
         let messages = without_media(&conversation.messages);
         let request = Request::Messages(&messages);
-        let found = model.score(request, &Media::default(), "x", &(), &mut Timings::default()).unwrap();
+        let found =
+            model.score(request, &Media::default(), "x", &(), &mut Timings::default()).unwrap();
         assert_eq!(json!(found.prompt_tokens), pair[1]["prompt_tokens"]);
         compared += 1;
     }
@@ -154,7 +155,13 @@ fn an_observer_can_stop_a_score() {
     ];
     for stop in stops {
         let error = model
-            .score(Request::Raw("abc"), &Media::default(), "def", &Stop(stop), &mut Timings::default())
+            .score(
+                Request::Raw("abc"),
+                &Media::default(),
+                "def",
+                &Stop(stop),
+                &mut Timings::default(),
+            )
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Interrupted);
     }

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use vlm_spec::backend::Backend;
 use vlm_spec::error::{ErrorKind, Result};
-use vlm_spec::preprocess::Media;
 use vlm_spec::model::Timings;
+use vlm_spec::preprocess::Media;
 use vlm_spec::prompt::Request;
 use vlm_spec::score::{Score, without_media};
 
@@ -58,7 +58,8 @@ fn bare(ready: &Ready, command: &ScoreCommand, watch: &Watch) -> Result<Option<S
     let messages = without_media(&asked.messages);
     let request = Request::Messages(&messages);
     let mut timings = Timings::default();
-    match ready.model.score(request, &Media::default(), &command.continuation, watch, &mut timings) {
+    match ready.model.score(request, &Media::default(), &command.continuation, watch, &mut timings)
+    {
         Ok(score) => Ok(Some(score)),
         Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
         // some templates want a picture

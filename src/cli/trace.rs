@@ -99,7 +99,7 @@ fn write(trace: &Trace, family: &str, out: &Path) -> Result<()> {
     let replaces = out.symlink_metadata().map_or(true, |metadata| metadata.is_file());
     let Some(name) = out.file_name().filter(|_| replaces) else {
         // a device, a pipe or a link is written through
-        return write_trace(trace, family, &out.to_owned());
+        return write_trace(trace, family, out);
     };
     let mut beside = OsString::from(".");
     beside.push(name);
@@ -107,7 +107,7 @@ fn write(trace: &Trace, family: &str, out: &Path) -> Result<()> {
     let beside = folder_of(out).join(beside);
     if fs::File::create(&beside).is_err() {
         // where no second file can be made, an old one may still be overwritten
-        return write_trace(trace, family, &out.to_owned());
+        return write_trace(trace, family, out);
     }
     let failed = |reason: String| {
         Error::new(ErrorKind::Output, format!("cannot write `{}`", out.display()))

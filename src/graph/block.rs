@@ -49,17 +49,20 @@ impl<B: Backend> Block<B> {
         let name = |slot: &str| plan.name(index, slot);
         let norm = |slot: &str| -> Result<Option<NormWeights<B>>> {
             let stored = plan.norm.weight != crate::descriptor::block::NormWeight::None;
-            let name = if stored { name(slot).ok_or_else(|| name_missing(slot))? } else { String::new() };
+            let name =
+                if stored { name(slot).ok_or_else(|| name_missing(slot))? } else { String::new() };
             loader.norm(&name, &plan.norm).map(Some)
         };
         let branch = |[before, after]: [&str; 2], scale: &str, gate: &str| -> Result<Branch<B>> {
-            let scale = match plan.scaled && !scale.is_empty() {
-                true => Some(loader.vector(&name(scale).ok_or_else(|| name_missing(scale))?)?),
-                false => None,
+            let scale = if plan.scaled && !scale.is_empty() {
+                Some(loader.vector(&name(scale).ok_or_else(|| name_missing(scale))?)?)
+            } else {
+                None
             };
-            let factor = match plan.gated && !gate.is_empty() {
-                true => loader.number(&name(gate).ok_or_else(|| name_missing(gate))?)?.tanh(),
-                false => 1.0,
+            let factor = if plan.gated && !gate.is_empty() {
+                loader.number(&name(gate).ok_or_else(|| name_missing(gate))?)?.tanh()
+            } else {
+                1.0
             };
             let [mut input, mut output, mut behind] = [None, None, None];
             match plan.placement {
@@ -124,9 +127,9 @@ impl<B: Backend> Block<B> {
                 weights.forward(backend, plan, x, None, keys, residual)
             })?;
         }
-        let out = self.mlp_branch.apply(backend, &x, |x, residual| {
-            self.mlp.forward(backend, x, residual)
-        })?;
+        let out = self
+            .mlp_branch
+            .apply(backend, &x, |x, residual| self.mlp.forward(backend, x, residual))?;
         if passing.is_empty() {
             return Ok(out);
         }

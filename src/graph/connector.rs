@@ -32,11 +32,24 @@ enum Op<B: Backend> {
     Pool(usize),
     Average(usize),
     Conv(usize, Linear<B>),
-    Glu { second: bool, act: Activation, width: usize },
+    Glu {
+        second: bool,
+        act: Activation,
+        width: usize,
+    },
     Scale(f32),
     Mlp(MlpWeights<B>),
-    Attend { side: usize, plan: Box<AttentionPlan>, weights: [Linear<B>; 4] },
-    Query { queries: B::Tensor, enter: Option<NormWeights<B>>, plan: Box<StackPlan>, blocks: Vec<Block<B>> },
+    Attend {
+        side: usize,
+        plan: Box<AttentionPlan>,
+        weights: [Linear<B>; 4],
+    },
+    Query {
+        queries: B::Tensor,
+        enter: Option<NormWeights<B>>,
+        plan: Box<StackPlan>,
+        blocks: Vec<Block<B>>,
+    },
 }
 
 /// A connector's weights.
@@ -90,13 +103,13 @@ impl<B: Backend> Op<B> {
                 Self::Glu { second: *second, act: *act, width: *width }
             }
             OpPlan::Scale(by) => Self::Scale(*by),
-            OpPlan::Mlp { mlp, names, .. } => Self::Mlp(MlpWeights::load(loader, mlp, |slot| {
-                match slot {
+            OpPlan::Mlp { mlp, names, .. } => {
+                Self::Mlp(MlpWeights::load(loader, mlp, |slot| match slot {
                     "gate" => names.gate.clone(),
                     "up" | "gate_up" => Some(names.up.clone()),
                     _ => Some(names.down.clone()),
-                }
-            })?),
+                })?)
+            }
             OpPlan::Attend { side, attention, names: [q, k, v, o], .. } => {
                 let [bq, bk, bv, bo] = attention.bias;
                 let weights = [
@@ -152,7 +165,8 @@ impl<B: Backend> Op<B> {
                 let (rows, _) = backend.shape(&x);
                 let each = rows / grid.views.max(1);
                 let kept = each / count;
-                let view = |view: usize| (0..kept * count).map(move |row| (view * each + row) as u32);
+                let view =
+                    |view: usize| (0..kept * count).map(move |row| (view * each + row) as u32);
                 let index: Vec<u32> = (0..grid.views).flat_map(view).collect();
                 *grid = Grid { rows: kept, cols: 1, block: 1, ..*grid };
                 backend.blend(&x, &index, &vec![1.0 / *count as f32; index.len()], *count)
@@ -187,7 +201,8 @@ impl<B: Backend> Op<B> {
                 let (own, each) = (vec![count; views], rows / views.max(1));
                 let mut seen = KeyRanges::new();
                 for view in 0..views {
-                    (0..count).for_each(|_| seen.push([view * each..(view + 1) * each]));
+                    let rows = view * each..(view + 1) * each;
+                    (0..count).for_each(|_| seen.push(std::iter::once(rows.clone())));
                 }
                 for (index, block) in blocks.iter().enumerate() {
                     let sight = Sight {
@@ -226,7 +241,7 @@ fn attend<B: Backend>(
             index.push(row.or(group.first()).copied().unwrap_or(0));
             shares.push(if row.is_some() { 1.0 / group.len() as f32 } else { 0.0 });
         }
-        seen.push([start..start + group.len()]);
+        seen.push(std::iter::once(start..start + group.len()));
         start += group.len();
     }
     let means = backend.blend(x, &index, &shares, most.max(1))?;
@@ -278,12 +293,7 @@ fn merged_grid(grid: Grid, side: usize) -> Grid {
 }
 
 /// `[rows, width]` → `[rows / side², side² · width]`, patch after patch.
-fn merge<B: Backend>(
-    backend: &B,
-    x: B::Tensor,
-    grid: &mut Grid,
-    side: usize,
-) -> Result<B::Tensor> {
+fn merge<B: Backend>(backend: &B, x: B::Tensor, grid: &mut Grid, side: usize) -> Result<B::Tensor> {
     check_rows(backend, &x, grid)?;
     let cells = merged_cells(grid, side)?;
     let (count, width) = backend.shape(&x);

@@ -92,9 +92,10 @@ impl<B: Backend> Encoder<B> {
         let needs_leave = plan.norm || plan.then.is_some() || plan.last;
         let leave = plan.leave.as_ref().filter(|_| needs_leave);
         let deep = plan.deepstack.iter().flat_map(|deep| &deep.ops);
-        let vectors = plan.vectors.iter().map(|(name, parameter)| {
-            Ok((name.clone(), connector.vector(parameter)?))
-        });
+        let vectors = plan
+            .vectors
+            .iter()
+            .map(|(name, parameter)| Ok((name.clone(), connector.vector(parameter)?)));
         Ok(Self {
             front: Front::load(&tower, plan)?,
             blocks: blocks.collect::<Result<_>>()?,
@@ -163,7 +164,8 @@ impl<B: Backend> Encoder<B> {
         let block = self.plan.patch.as_ref().map_or(1, |patch| patch.block.max(1));
         let Views { count, rows, cols } = views;
         if count == 0 || rows == 0 || cols == 0 || rows % block != 0 || cols % block != 0 {
-            let message = format!("a grid of {rows}x{cols} patches is not made of blocks of {block}");
+            let message =
+                format!("a grid of {rows}x{cols} patches is not made of blocks of {block}");
             return Err(Error::new(ErrorKind::Media, message));
         }
         let (each, views_given) = (patches.len() / count, count);
@@ -244,7 +246,7 @@ impl<B: Backend> Encoder<B> {
             windows = lengths.repeat(views.count);
             order = Some(all);
         }
-        let places = self.places(views, block, class, padding, order.as_deref());
+        let places = Self::places(views, block, class, padding, order.as_deref());
         let masks = Masks {
             views: vec![own + padding; views.count],
             windows,
@@ -333,7 +335,6 @@ impl<B: Backend> Encoder<B> {
 
     /// (time, row, column) of every row of a batch, for rotary embeddings.
     fn places(
-        &self,
         views: Views,
         block: usize,
         class: usize,
@@ -346,9 +347,10 @@ impl<B: Backend> Encoder<B> {
         one.extend(vec![[0; 3]; padding]);
         let all = one.repeat(views.count);
         match order {
-            Some(order) => {
-                order.iter().map(|row| all.get(*row as usize).copied().unwrap_or_default()).collect()
-            }
+            Some(order) => order
+                .iter()
+                .map(|row| all.get(*row as usize).copied().unwrap_or_default())
+                .collect(),
             None => all,
         }
     }
@@ -392,7 +394,7 @@ fn pairs(views: usize, real: usize, own: usize, padding: usize) -> KeyRanges {
     for view in 0..views {
         for row in 0..each {
             if view < real && row < own {
-                ranges.push([0..views * each]);
+                ranges.push(std::iter::once(0..views * each));
             } else {
                 ranges.push(shown.iter().cloned());
             }

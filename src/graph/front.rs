@@ -133,7 +133,9 @@ impl<B: Backend> Front<B> {
             return Err(Error::new(ErrorKind::Media, "this tower takes no pictures"));
         };
         if plan.spread {
-            patches.iter_mut().for_each(|value| *value = 2.0 * *value - 1.0);
+            for value in &mut patches {
+                *value = 2.0 * *value - 1.0;
+            }
         }
         let each = views.rows * views.cols;
         let rows = views.count * each;
@@ -222,8 +224,7 @@ impl<B: Backend> Front<B> {
         };
         let one = if fits {
             let place = |(row, col): (u32, u32)| class as u32 + row * views.cols as u32 + col;
-            let index: Vec<u32> =
-                (0..class as u32).chain(order.into_iter().map(place)).collect();
+            let index: Vec<u32> = (0..class as u32).chain(order.into_iter().map(place)).collect();
             backend.gather(rows, &index)?
         } else if let Some(kernel) = kernel {
             if side * side != learned {

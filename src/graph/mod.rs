@@ -93,12 +93,11 @@ impl<B: Backend> Loader<'_, B> {
             tensor.rows(rows.clone()).ok_or_else(|| misshapen(name, &tensor, &[rows.end]))
         };
         let weight = matrix(self.backend, &part(&format!("{name}.weight"))?)?;
-        let bias = match bias {
-            true => {
-                let bias = part(&format!("{name}.bias"))?.to_f32();
-                Some(self.backend.upload(bias, 1, rows.len())?)
-            }
-            false => None,
+        let bias = if bias {
+            let bias = part(&format!("{name}.bias"))?.to_f32();
+            Some(self.backend.upload(bias, 1, rows.len())?)
+        } else {
+            None
         };
         Ok(Linear { weight, bias })
     }

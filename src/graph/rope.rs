@@ -228,7 +228,8 @@ mod tests {
             ..plan
         };
         let found = ladder(&strided, 1);
-        let expected = [(1, 0.0), (1, 4.0), (1, 8.0), (1, 12.0), (2, 2.0), (2, 6.0), (2, 10.0), (2, 14.0)];
+        let expected =
+            [(1, 0.0), (1, 4.0), (1, 8.0), (1, 12.0), (2, 2.0), (2, 6.0), (2, 10.0), (2, 14.0)];
         for ((axis, frequency), (wanted, exponent)) in found.iter().zip(expected) {
             let by = 10_000.0_f32.powf(-exponent / 16.0);
             assert!(*axis == wanted && (frequency - by).abs() < 1e-6, "{found:?}");

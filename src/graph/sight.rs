@@ -1,5 +1,6 @@
 //! Which rows of a decoder see which, beyond what lies before them.
 
+use std::iter::once;
 use std::ops::Range;
 
 use crate::backend::{KeyRanges, Mask};
@@ -78,16 +79,16 @@ impl Prospect {
                 MaskRule::MediaRuns => {
                     let run = self.runs.iter().find(|run| run.contains(&row));
                     let last = run.map_or(row + 1, |run| run.end.max(row + 1));
-                    seen.push([cut(row)..last.min(end)]);
+                    seen.push(once(cut(row)..last.min(end)));
                 }
                 MaskRule::MediaAll if self.strips.iter().any(|strip| strip.contains(&row)) => {
                     let later = self.strips.iter().map(|strip| strip.start.max(row + 1)..strip.end);
                     let later = later.filter(|range| !range.is_empty());
-                    seen.push(std::iter::once(cut(row)..row + 1).chain(later));
+                    seen.push(once(cut(row)..row + 1).chain(later));
                 }
                 // the reference's window does not cut what a prompt's rows see of each other
-                MaskRule::Prefix if row < self.prompt => seen.push([0..self.prompt.min(end)]),
-                _ => seen.push([cut(row)..row + 1]),
+                MaskRule::Prefix if row < self.prompt => seen.push(once(0..self.prompt.min(end))),
+                _ => seen.push(once(cut(row)..row + 1)),
             }
         }
         Seen::Ranges(seen)
@@ -102,7 +103,8 @@ impl Prospect {
     pub(super) fn of_states(&self, start: usize, count: usize) -> (KeyRanges, Vec<u32>) {
         let mut ends = vec![usize::MAX; self.states.len()];
         for index in (0..self.states.len().saturating_sub(1)).rev() {
-            let (Some(own), Some(next)) = (self.states.get(index), self.states.get(index + 1)) else {
+            let (Some(own), Some(next)) = (self.states.get(index), self.states.get(index + 1))
+            else {
                 continue;
             };
             let touches = own.marker + 1 == next.marker;
@@ -118,7 +120,7 @@ impl Prospect {
             let items = items.filter(|(item, end)| item.marker <= row && row < **end);
             let ranges: Vec<_> = items.map(|(item, _)| item.rows.clone()).collect();
             if ranges.is_empty() {
-                seen.push([0..self.all_states]);
+                seen.push(once(0..self.all_states));
                 passing.push((place - start) as u32);
             } else {
                 seen.push(ranges);
@@ -130,6 +132,8 @@ impl Prospect {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
+
     use super::*;
 
     #[test]

@@ -239,7 +239,10 @@ fn clip_input(clip: &Clip) -> EncoderInput {
 
 fn picture_input(picture: &Picture, patch: Option<&PatchPlan>) -> Result<EncoderInput> {
     let Some(patch) = patch else {
-        return Err(Error::new(ErrorKind::Unsupported, "a tower without patches takes no pictures"));
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "a tower without patches takes no pictures",
+        ));
     };
     let order = PatchOrder {
         patch: (patch.size, patch.size),

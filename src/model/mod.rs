@@ -6,7 +6,6 @@ mod trace;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-
 pub use self::embed::{Embedded, EncodedMedia};
 pub use self::trace::{Trace, TraceTensor, write_trace};
 use crate::backend::Backend;
