@@ -41,8 +41,8 @@ pub struct Tokenizer {
 pub struct PlacedToken {
     /// Its id.
     pub id: u32,
-    /// The bytes of the text that it stands for; `None` if it was added to the text. White space at its edges can be left
-    /// out, if only white space is left to nothing at its end.
+    /// The bytes of the text that it stands for, some tokenizers leaving out white space at its edges; `None` if it was added
+    /// to the text.
     pub place: Option<Range<usize>>,
 }
 
@@ -106,7 +106,25 @@ impl Tokenizer {
         let offsets = encoding.get_offsets().iter().zip(encoding.get_special_tokens_mask());
         let places = offsets.map(|(&(start, end), mask)| (*mask == 0).then_some(start..end));
         let tokens = encoding.get_ids().iter().zip(places);
-        Ok(tokens.map(|(&id, place)| PlacedToken { id, place }).collect())
+        let tokens: Vec<_> = tokens.map(|(&id, place)| PlacedToken { id, place }).collect();
+        self.check_kept(text, &tokens)?;
+        Ok(tokens)
+    }
+
+    /// Makes sure that every sentinel of the text has become its token: flags of an added token can forbid it beside a word.
+    fn check_kept(&self, text: &str, tokens: &[PlacedToken]) -> Result<()> {
+        for marker in self.sentinels.markers() {
+            let sentinel = self.sentinels.mark(marker);
+            let written = text.matches(sentinel).count();
+            let id = self.inner.token_to_id(sentinel);
+            if written > 0 && tokens.iter().filter(|token| Some(token.id) == id).count() != written
+            {
+                let message =
+                    format!("the tokenizer does not keep `{marker}` apart from the text beside it");
+                return Err(Error::new(ErrorKind::Tokenizer, message));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a text with the sentinel of a marker that is not one token.

@@ -164,7 +164,7 @@ impl PromptMaker {
                 let sentinels = self.tokenizer.sentinels();
                 sentinels.refuse_in(text)?;
                 let text = sentinels.replace_markers(text);
-                self.expand(&self.begin(text), items, plan, true, true)
+                self.expand(&self.begin(text), items, plan, true, !self.places_bos())
             }
         }
     }

@@ -297,3 +297,79 @@ impl Placed<'_> {
         (start, start + strip.iter().take_while(|token| within(token)).count())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+    use crate::plan::Modality;
+
+    const FILL: &str = "#";
+
+    fn item() -> Item {
+        Item { modality: Modality::Image, layout: Layout::new(&["rows"], [1]) }
+    }
+
+    /// `(##)` with a vector on the last fill token.
+    fn strip(item: &Item) -> Strip<'_> {
+        let mut strip = Strip::new(item);
+        strip.push_text("(");
+        strip.push(Filled::Row);
+        strip.push(Filled::Vector("v".to_owned()));
+        strip.push_text(")");
+        strip
+    }
+
+    fn queues(item: &Item, strips: usize) -> [Queue<'_>; 1] {
+        let strips = (0..strips).map(|_| strip(item)).collect();
+        [Queue { marker: "<m>", fill: FILL, fill_id: 7, strips }]
+    }
+
+    fn laid(text: &str, strips: usize, lenient: bool) -> (String, usize, usize, Vec<usize>) {
+        let item = item();
+        let queues = queues(&item, strips);
+        let laid = lay(text, &queues, &Sentinels::default(), lenient);
+        let [seen] = laid.seen.as_slice() else { panic!("{:?}", laid.seen) };
+        let runs = laid.runs.iter().map(|run| run.filled.len()).collect();
+        (laid.text.clone(), seen.markers, seen.already, runs)
+    }
+
+    #[test]
+    fn fill_tokens_in_a_row_are_written_once() {
+        assert_eq!(laid("a<m>b<m>", 2, false), ("a(#)b(#)".into(), 2, 0, vec![2, 2]));
+    }
+
+    #[test]
+    fn more_markers_than_strips_are_counted() {
+        assert_eq!(laid("<m><m>", 1, false), ("(#)".into(), 2, 0, vec![2]));
+        assert_eq!(laid("x", 1, false), ("x".into(), 0, 0, vec![]));
+    }
+
+    #[test]
+    fn a_strip_that_stands_there_is_one_marker_if_lenient() {
+        assert_eq!(laid("(##)<m>", 2, true), ("(#)(#)".into(), 2, 1, vec![2, 2]));
+        assert_eq!(laid("(##)", 1, false), ("(##)".into(), 0, 0, vec![]));
+        assert_eq!(laid("(#)", 1, true), ("(#)".into(), 0, 0, vec![]));
+    }
+
+    #[test]
+    fn a_strip_takes_part_in_the_tokens_at_its_edges() {
+        let item = item();
+        let placed = Placed { item: &item, number: 0, from: 3, to: 6 };
+        let tokens = |places: &[Option<(usize, usize)>]| {
+            let token = |place: &Option<(usize, usize)>| PlacedToken {
+                id: 0,
+                place: place.map(|(start, end)| start..end),
+            };
+            let tokens: Vec<_> = places.iter().map(token).collect();
+            placed.tokens(&tokens, 0)
+        };
+        let apart = [None, Some((0, 3)), Some((3, 5)), Some((5, 6)), Some((6, 9)), None];
+        assert_eq!(tokens(&apart), (2, 4));
+        let merged = [Some((0, 2)), Some((2, 4)), Some((4, 7)), Some((7, 8))];
+        assert_eq!(tokens(&merged), (1, 3));
+        // white space left out at the edges
+        let trimmed = [Some((0, 2)), Some((4, 4)), Some((4, 5)), Some((6, 6)), Some((6, 9)), None];
+        assert_eq!(tokens(&trimmed), (1, 4));
+    }
+}

@@ -47,22 +47,23 @@ pub fn literal_tokens(
 ///
 /// Where the frame consists of named tokens, each counts one and nothing is measured. Other text is measured with the
 /// checkpoint's own template and tokenizer. Without those it is bounded by its bytes, plus the tokens that the family says it
-/// may add at its seams.
+/// may add at its seams. A framing that is negative with every text, since an item saves a token of the template, is bounded
+/// by zero.
 pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Framing {
     let frame = &media.frame;
     let named = (frame.before.len() + frame.after.len()) as u64;
     if frame.literals.is_empty() && frame.seam == 0 {
         return Framing { tokens: named, exact: true };
     }
-    if let Some(tokens) = measured(descriptor, media.modality, folder) {
-        return Framing { tokens, exact: true };
+    if let Some(framing) = measured(descriptor, media.modality, folder) {
+        return framing;
     }
     let bytes: usize =
         frame.literals.iter().filter_map(|name| media.literals.get(name)).map(String::len).sum();
     Framing { tokens: named + bytes as u64 + frame.seam, exact: false }
 }
 
-fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Option<u64> {
+fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Option<Framing> {
     let family = &descriptor.family;
     let (_, tables) = family.media().find(|(name, _)| *name == modality.name())?;
     let marker = &family.tokens.get(tables.marker)?.text;
@@ -94,8 +95,9 @@ fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Optio
     let counts =
         count_tokens(folder, &sentinels, family.prompt.pipeline(files.class()), &texts).ok()?;
     let framings = counts.chunks_exact(2).filter_map(|pair| match pair {
-        [with, without] => Some(with.saturating_sub(*without).saturating_sub(1) as u64),
+        [with, without] => i64::try_from(*with).ok()?.checked_sub_unsigned(*without as u64 + 1),
         _ => None,
     });
-    framings.max()
+    let most = framings.max()?;
+    Some(Framing { tokens: most.max(0).unsigned_abs(), exact: most >= 0 })
 }

@@ -34,6 +34,7 @@ FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtu
 RECORD = os.path.join(FIXTURES, "prompts", "reference.json")
 PUBLISHED = ["HuggingFaceTB__SmolVLM-256M-Instruct", "llava-hf__llava-1.5-7b-hf"]
 CASES = 12  # of every folder
+MORE = 3  # times as many with a published tokenizer
 
 TEXTS = [
     "What is this?", "Compare the two images.", "1", "a", "", " ", "\n", "\n\n", " x", "x ", "\nfoo", "foo\n", "\n x", "x \n",
@@ -173,7 +174,7 @@ def main():
     folders = {name: os.path.join(witness, name) for name in sorted(os.listdir(witness)) if "." not in name}
     folders |= {name: os.path.join(FIXTURES, "checkpoints", name) for name in PUBLISHED}
     count, path = (int(options.many[0]), options.many[1]) if options.many else (CASES, RECORD)
-    records = {name: record(name, folder, count) for name, folder in folders.items()}
+    records = {name: record(name, folder, count * (MORE if name in PUBLISHED else 1)) for name, folder in folders.items()}
     if options.verify:
         with open(path, encoding="utf-8") as file:
             same = json.load(file) == json.loads(json.dumps(records))
