@@ -15,16 +15,30 @@ pub struct Prompt {
     /// The chat template (Jinja) that the reference's processor class brings along; a checkpoint's own processor template
     /// wins, its tokenizer's does not.
     pub template: Option<String>,
-    /// Special tokens, one of which the reference's processor class puts in front of a text that does not begin with it: the
-    /// first that the tokenizer has.
+    /// Special tokens, one of which the reference's processor class puts into the text, whatever the tokenizer adds: the first
+    /// that the tokenizer has.
     #[serde(default)]
     pub first: Vec<SpecialToken>,
+    /// Where that token goes; left out, in front.
+    #[serde(default)]
+    pub first_at: FirstPlace,
     /// How many media items one prompt takes at most, where the reference's processor lays out no more.
     pub most: Option<u32>,
     /// What the reference puts around the vocabulary of a `tokenizer.json`, by `tokenizer_class` of tokenizer_config.json
     /// (without `Fast`); a class that is not listed keeps what the file says.
     #[serde(default)]
     pub pipelines: IndexMap<String, Pipeline>,
+}
+
+/// Where a processor class puts the first token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FirstPlace {
+    /// In front of a text that does not begin with it.
+    #[default]
+    Front,
+    /// Behind the markers that the text begins with, unless the text holds it anywhere.
+    BehindMarkers,
 }
 
 /// A special token by the name that tokenizer files give it.

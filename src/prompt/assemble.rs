@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::checkpoint::tokenizer::{Tokenizer, TokenizerFiles};
-use crate::descriptor::prompt::Prompt as Rules;
+use crate::descriptor::prompt::{FirstPlace, Prompt as Rules};
 use crate::descriptor::strip::{Indices, Slot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
@@ -169,13 +169,26 @@ impl PromptMaker {
         }
     }
 
-    /// `text` with the token in front that the family's processor class puts there.
+    /// `text` with the token that the family's processor class puts there.
     fn begin(&self, text: String) -> String {
         let first = self.rules.first.iter().find_map(|token| self.files.special(token.name()));
-        match first {
-            Some(first) if !text.starts_with(&first) => first + &text,
-            _ => text,
-        }
+        let Some(first) = first else { return text };
+        let at = match self.rules.first_at {
+            FirstPlace::Front if text.starts_with(&first) => return text,
+            FirstPlace::BehindMarkers if text.contains(&first) => return text,
+            FirstPlace::Front => 0,
+            FirstPlace::BehindMarkers => {
+                let marks = self.markers.iter().map(|marker| self.tokenizer.mark(&marker.text));
+                let marks: Vec<&str> = marks.filter(|mark| !mark.is_empty()).collect();
+                let mut rest = text.as_str();
+                while let Some(after) = marks.iter().find_map(|mark| rest.strip_prefix(mark)) {
+                    rest = after;
+                }
+                text.len() - rest.len()
+            }
+        };
+        let (before, behind) = text.split_at(at);
+        format!("{before}{first}{behind}")
     }
 
     fn render(&self, messages: &[Message]) -> Result<String> {
