@@ -197,8 +197,8 @@ impl Subject {
         assert_eq!(ids.len() as u64, count.expansion, "{name}");
         assert_eq!((span.rows.len() + span.vectors.len()) as u64, count.embeds, "{name}");
         assert_eq!(hash(ids), item.0["ids"], "{name}: {:?}", &ids[..ids.len().min(12)]);
-        // nothing beside it but the beginning of all text
-        assert!(prompt.ids.len() - span.length <= 1, "{name}");
+        // nothing beside it but the beginning of all text: the tokenizer's, and what a processor class puts there besides
+        assert!(prompt.ids.len() - span.length <= 2, "{name}");
     }
 
     /// From a picture file to views.
