@@ -304,7 +304,7 @@ fn what_is_not_run_is_named() {
         ("mllama-11b", &[][..]),
         ("qwen2-audio", &[][..]),
         ("instructblip", &["queries that read the instruction"][..]),
-        ("qwen3-vl-30b-a3b", &["a mixture of experts"][..]),
+        ("qwen3-vl-30b-a3b", &[][..]),
     ] {
         let family = LAYOUTS.iter().find(|(known, _)| *known == layout).unwrap().1;
         let (tag, folder) = versions(layout).swap_remove(0);

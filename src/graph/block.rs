@@ -1,7 +1,7 @@
 //! One transformer block, over whole sequences or with a cache.
 
 use super::attend::{Angles, AttentionWeights, Keys};
-use super::feed::MlpWeights;
+use super::feed::Feed;
 use super::{Loader, NormWeights, name_missing};
 use crate::backend::Backend;
 use crate::descriptor::block::Placement;
@@ -27,7 +27,7 @@ pub(super) struct Block<B: Backend> {
     attention: AttentionWeights<B>,
     attention_branch: Branch<B>,
     cross: Option<(AttentionWeights<B>, Branch<B>)>,
-    mlp: MlpWeights<B>,
+    mlp: Feed<B>,
     mlp_branch: Branch<B>,
 }
 
@@ -95,7 +95,7 @@ impl<B: Backend> Block<B> {
             attention: AttentionWeights::load(loader, &plan.attention, name)?,
             attention_branch,
             cross,
-            mlp: MlpWeights::load(loader, &plan.mlp, name)?,
+            mlp: Feed::load(loader, &plan.mlp, name)?,
             mlp_branch: branch(["norm2", "after2"], "scale2", "gate2")?,
         })
     }

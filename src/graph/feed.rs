@@ -1,5 +1,6 @@
 //! The feed-forward half of a block, and of a connector.
 
+use super::experts::Experts;
 use super::{Linear, Loader, name_missing};
 use crate::backend::{Activation, Backend};
 use crate::descriptor::block::{Half, MlpKind};
@@ -9,6 +10,40 @@ use crate::plan::graph::MlpPlan;
 /// Rows that go through an mlp at once: its inner rows are several times as wide as its outer ones, and must not all
 /// exist at a time.
 const ROWS: usize = 4096;
+
+/// The feed-forward half of a block.
+pub(super) enum Feed<B: Backend> {
+    /// One mlp.
+    Mlp(MlpWeights<B>),
+    /// Many, of which some are picked for every row.
+    Experts(Experts<B>),
+}
+
+impl<B: Backend> Feed<B> {
+    pub(super) fn load(
+        loader: &Loader<'_, B>,
+        plan: &MlpPlan,
+        name: impl Fn(&str) -> Option<String> + Copy,
+    ) -> Result<Self> {
+        match &plan.experts {
+            Some(experts) => Experts::load(loader, plan, experts, name).map(Self::Experts),
+            None => MlpWeights::load(loader, plan, name).map(Self::Mlp),
+        }
+    }
+
+    /// `[rows, width]` → `[rows, width]`; `residual` is added if it is given.
+    pub(super) fn forward(
+        &self,
+        backend: &B,
+        x: &B::Tensor,
+        residual: Option<&B::Tensor>,
+    ) -> Result<B::Tensor> {
+        match self {
+            Self::Mlp(mlp) => mlp.forward(backend, x, residual),
+            Self::Experts(experts) => experts.forward(backend, x, residual),
+        }
+    }
+}
 
 /// The weights of one mlp.
 pub(super) struct MlpWeights<B: Backend> {
@@ -44,6 +79,16 @@ impl<B: Backend> MlpWeights<B> {
             }
         };
         Ok(Self { gate, up, down: loader.linear(&name("down")?, bias)?, act: plan.act })
+    }
+
+    /// The same from maps that are loaded already.
+    pub(super) fn from_parts(
+        gate: Option<Linear<B>>,
+        up: Linear<B>,
+        down: Linear<B>,
+        act: Activation,
+    ) -> Self {
+        Self { gate, up, down, act }
     }
 
     /// `[rows, in]` → `[rows, out]`; `residual` is added if it is given.

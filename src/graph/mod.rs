@@ -6,6 +6,7 @@ mod block;
 mod connector;
 mod decoder;
 mod encoder;
+mod experts;
 mod feed;
 mod front;
 mod grid;

@@ -54,7 +54,6 @@ impl List {
 
     fn stack(&mut self, plan: &StackPlan) {
         for block in &plan.kinds {
-            self.add(block.mlp.experts.is_some(), "a mixture of experts");
             self.add(block.scalar, "a learned number on what blocks give");
             self.add(block.clipped, "clamped projections");
             self.add(block.inputs.is_some(), "a second embedding for every block");

@@ -44,6 +44,7 @@ class Family:
     prompt: str = "chat"           # or a pattern with {media} and {text} where there is no template
     seed: int = 1
     shapes: Callable = lambda config: {}  # of tensors that the library splits otherwise than the published files
+    swapped: str = ""              # of tensors whose last two axes the published files have the other way round
     refused: dict = dataclasses.field(default_factory=dict)  # cases that the reference cannot take, and why
 
 
@@ -118,13 +119,37 @@ FAMILIES = {
         "Granite Vision: LLaVA-NeXT with four taps of a SigLIP tower side by side, long canvases, Granite's multipliers, tied",
         (("llava_next", "granite"),), "<image>", "<image>", ("<image>",), views="tiles", rename=(VISION_MODEL,),
         special=((r"language_model\.model\.norm\.weight$", 0.0, 3.0), (r"embed_tokens\.weight$", 0.0, 0.5))),
+    "ayavision": Family(
+        "Aya Vision: tiles and a thumbnail, pixel shuffle, a gate in the projector, Cohere 2 decoder",
+        (("aya_vision",),), "<image>", "<|IMG_PATCH|>",
+        ("<|IMG_PATCH|>", "<image>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "TILE", "TILE_GLOBAL",
+         *(f"TILE_{k}" for k in range(1, 13))), views="stacked", rename=(VISION_MODEL,), special=SIGNS),
+    "glm4v": Family(
+        "GLM-4V: a table of positions sampled bicubically, cells merged by a convolution, axes of three sections",
+        (("glm4v",),), "<|begin_of_image|><|image|><|end_of_image|>", "<|image|>",
+        ("<|image|>", "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>", "<|video|>"),
+        views="rows", connector="visual.merger", tower="visual.post_layernorm"),
+    "qwen3vlmoe": Family(
+        "Qwen3-VL with a mixture of experts in all layers but one",
+        (("qwen3_vl_moe",),), "<|vision_start|><|image_pad|><|vision_end|>", "<|image_pad|>", QWEN_DAMPED, views="rows",
+        connector="visual.merger", special=((r"experts\.\w+_proj$", 0.0, 0.25),),
+        swapped=r"experts\.\w+_proj$"),
 }
+# What tiny_checkpoints.py makes.
+BASES = {
+    "llava": Family(
+        "LLaVA", (("llava", "clip_vision_model"), ("llava", "siglip_vision_model")), "<image>", "<image>", ("<image>",)),
+    "qwen2vl": Family(
+        "Qwen2-VL", (("qwen2_vl",),), "<|vision_start|><|image_pad|><|vision_end|>", "<|image_pad|>", QWEN_DAMPED,
+        views="rows", connector="visual.merger"),
+}
+
 
 def family_of(config):
     """The family of a checkpoint with this config.json, for recording checkpoints that are not ours."""
     tower = (config.get("vision_config") or {}).get("model_type", "")
     text = (config.get("text_config") or {}).get("model_type", "")
     kinds = (config["model_type"], tower, text)
-    fits = [f for f in FAMILIES.values() for m in f.matches if m[0] == kinds[0] and all(x in kinds for x in m)]
+    fits = [f for f in [*FAMILIES.values(), *BASES.values()] for m in f.matches if m[0] == kinds[0] and all(x in kinds for x in m)]
     assert fits, f"no family for {kinds}"
     return max(fits, key=lambda f: max(len(m) for m in f.matches))

@@ -39,7 +39,7 @@ from safetensors.numpy import load_file, save_file  # noqa: E402
 
 import formula  # noqa: E402
 from golden_cases import items_of, name_of, parse_clip, write_images  # noqa: E402
-from golden_families import FAMILIES, Family, family_of  # noqa: E402
+from golden_families import BASES, FAMILIES, Family, family_of  # noqa: E402
 from golden_floor import floor  # noqa: E402
 from golden_reference import Reference  # noqa: E402
 from tiny_checkpoints import CHECKPOINTS  # noqa: E402
@@ -51,7 +51,9 @@ ENDS = 4          # rows at either end in `NAME.rows`
 LARGEST = 24 << 10  # bytes of a tensor in a case that is stored whole; larger ones are cut, pixels aside
 CLOSEST = 2e-3    # no greedy step may be closer to a tie than this
 SEEDS = {"llava": 3, "llava_full": 6, "llava_taps": 4, "llava_siglip": 7, "qwen2vl": 2, "qwen2vl_odd": 1}
-RESAVED = {"qwen2vl_resaved": "qwen2vl", "llava_resaved": "llava"}  # the same weights, files as this transformers saves them
+# The same weights, files as this transformers saves them.
+RESAVED = {f"{name}_resaved": name for name in (
+    "qwen2vl", "llava", "llavanext", "gemma3", "qwen25vl", "internvl", "mllama", "qwen2audio", "idefics3", "mistral3")}
 ROUNDED = {"llava": ("bf16", "f16"), "qwen2vl": ("bf16", "f16")}    # `wide` also with the weights rounded to these
 FULL = {"llava": ("wide", "two", "text"), "qwen2vl": ("wide", "two", "text")}  # cases of which every tensor is stored whole
 FULL_ELSE = ("two",)
@@ -102,11 +104,8 @@ class Plan:
     def of_tiny(cls, name, seed):
         """LLaVA and Qwen2-VL."""
         ckpt = CHECKPOINTS[name](SEEDS[name] if seed is None else seed)
-        dynamic = "rows" if name.startswith("qwen2vl") else "plain"
-        family = Family(
-            " ".join(CHECKPOINTS[name].__doc__.split()), (), ckpt.marker,
-            "<|image_pad|>" if dynamic == "rows" else "<image>", (), views=dynamic,
-            connector="visual.merger" if dynamic == "rows" else "multi_modal_projector",
+        family = dataclasses.replace(
+            BASES["qwen2vl" if name.startswith("qwen2vl") else "llava"], about=" ".join(CHECKPOINTS[name].__doc__.split()),
             rename=tuple((f"^{re.escape(saved)}(?!{re.escape(published[len(saved):])})", published)
                          for saved, published in ckpt.rename),
             rounded=ROUNDED.get(name, ()))
@@ -128,6 +127,8 @@ def write_weights(plan, folder):
         model.save_pretrained(tmp)
         shapes = {k: list(v.shape) for k, v in load_file(os.path.join(tmp, "model.safetensors")).items()}
     shapes.update(plan.family.shapes(read(folder, "config.json")))
+    if plan.family.swapped:
+        shapes = {k: [*v[:-2], v[-1], v[-2]] if re.search(plan.family.swapped, k) else v for k, v in shapes.items()}
     tied = plan.tied if plan.tied is not None else not any(k.endswith("lm_head.weight") for k in shapes)
     entries = []
     for name, shape in shapes.items():
