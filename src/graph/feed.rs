@@ -130,3 +130,41 @@ impl<B: Backend> MlpWeights<B> {
         self.down.apply_with(backend, &hidden, None, residual)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::Cpu;
+    use crate::tensor::HostTensor;
+
+    /// Rows behind the first batch are what they are in a batch of their own, residuals included.
+    #[test]
+    fn many_rows_go_through_in_batches() {
+        let cpu = Cpu::new(Some(2)).unwrap();
+        let values = |count: usize, step: usize| -> Vec<f32> {
+            (0..count).map(|at| ((at * step + 7) % 23) as f32 / 23.0 - 0.5).collect()
+        };
+        let linear = |out: usize, input: usize, step| Linear {
+            weight: cpu
+                .weight(&HostTensor::from_f32(vec![out, input], &values(out * input, step)))
+                .unwrap(),
+            bias: None,
+        };
+        let mlp = MlpWeights::from_parts(
+            Some(linear(6, 4, 5)),
+            linear(6, 4, 3),
+            linear(4, 6, 11),
+            Activation::Silu,
+        );
+        let rows = 2 * ROWS + 3;
+        let x = cpu.upload(values(rows * 4, 13), rows, 4).unwrap();
+        let all = mlp.forward(&cpu, &x, Some(&x)).unwrap();
+        for start in [0, ROWS - 1, ROWS, rows - 1] {
+            let one = cpu.rows(&x, start, 1).unwrap();
+            let expected = cpu.download(&mlp.forward(&cpu, &one, Some(&one)).unwrap()).unwrap();
+            let found = cpu.download(&cpu.rows(&all, start, 1).unwrap()).unwrap();
+            // one row and many are added up in other orders
+            assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-6), "{start}");
+        }
+    }
+}
