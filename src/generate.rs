@@ -169,7 +169,7 @@ impl<B: Backend> Model<B> {
         observer.progress(Progress::Prefill { tokens: prompt_tokens })?;
         let start = Instant::now();
         let mut cache = self.room(&embedded, limit)?;
-        let states = self.forward(embedded.rows.clone(), &embedded.positions.tokens, &mut cache)?;
+        let states = self.prefill(&embedded, &mut cache, observer)?;
         let logits = self.last_logits(&states)?;
         timings.prefill = start.elapsed();
         let start = Instant::now();
@@ -319,7 +319,7 @@ impl<B: Backend> Model<B> {
         keep(&mut trace, "embeds".to_owned(), rows, None)?;
         let start = Instant::now();
         let mut cache = self.room(&embedded, limit)?;
-        let states = self.forward(rows.clone(), &positions.tokens, &mut cache)?;
+        let states = self.prefill(&embedded, &mut cache, observer)?;
         let logits = self.logits(&states)?;
         timings.prefill += start.elapsed();
         let vocabulary = logits.len() / length.max(1);

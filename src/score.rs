@@ -89,7 +89,7 @@ impl<B: Backend> Model<B> {
         observer.progress(Progress::Prefill { tokens: prompt_tokens })?;
         let start = Instant::now();
         let mut cache = self.room(&embedded, ids.len())?;
-        let states = self.forward(embedded.rows.clone(), &embedded.positions.tokens, &mut cache)?;
+        let states = self.prefill(&embedded, &mut cache, observer)?;
         let first = self.last_logits(&states)?;
         drop(states);
         timings.prefill += start.elapsed();

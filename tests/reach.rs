@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-#[allow(dead_code, reason = "the formula is shared")]
 #[path = "common/formula.rs"]
 mod formula;
 

@@ -348,8 +348,13 @@ mod interrupts {
     #[test]
     fn with_json_the_document_is_printed() {
         let session = Session::new("interrupt_json");
-        // a note tells that the prompt begins, tokens come soon
-        let mut child = waiting(&session, 4200, &["--json", "-n", "1000000", "--temperature", "9"]);
+        // the prompt takes milliseconds, the text would take minutes
+        let mut child = session
+            .command(&["run", "llava", "hi", "--json", "-n", "1000000", "--temperature", "9"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_secs(2));
         if ignored() {
             return assert_goes_on(child);
         }
@@ -382,14 +387,15 @@ mod interrupts {
     #[test]
     fn the_second_ends_a_stage_at_once() {
         let session = Session::new("interrupt_twice");
-        // minutes of work
+        // minutes of work, of which the first block is long under way when the key is pressed
         let mut child = waiting(&session, 120_000, &[]);
+        std::thread::sleep(Duration::from_secs(1));
         if ignored() {
             return assert_goes_on(child);
         }
         press(&child);
         std::thread::sleep(Duration::from_millis(300));
-        assert!(child.try_wait().unwrap().is_none(), "the first waits for the end of the stage");
+        assert!(child.try_wait().unwrap().is_none(), "the first waits for the end of the block");
         let start = Instant::now();
         press(&child);
         let output = child.wait_with_output().unwrap();

@@ -3,7 +3,7 @@
 use super::attend::{Angles, Keys};
 use super::block::{Block, Sight};
 use super::sight::{Prospect, Seen};
-use super::{Linear, Loader, NormWeights, TensorSource, matrix, rope};
+use super::{Linear, Loader, NormWeights, Pulse, TensorSource, matrix, rope};
 use crate::backend::{Backend, Epilogue, Mask};
 use crate::descriptor::block::KeySource;
 use crate::error::{Error, ErrorKind, Result};
@@ -157,13 +157,14 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Runs rows `x` `[n, width]` standing at `positions` (time, row, column) behind what the cache holds; returns the
-    /// states after the last norm. A prompt is run in one call.
+    /// states after the last norm. A prompt is run in one call; `pulse` is called between blocks.
     pub fn forward(
         &self,
         backend: &B,
         mut x: B::Tensor,
         positions: &[[i64; 3]],
         cache: &mut DecoderCache<B>,
+        pulse: Pulse<'_>,
     ) -> Result<B::Tensor> {
         let (start, count) = (cache.length, positions.len());
         if self.plan.scale_media && (self.plan.embed_scale - 1.0).abs() > f32::EPSILON {
@@ -207,6 +208,7 @@ impl<B: Backend> Decoder<B> {
                 KeySource::Media => Keys::Held(layer, mask),
                 _ => Keys::Cached(layer, mask),
             };
+            pulse()?;
             let sight = Sight { angles: angles.as_ref(), keys, cross: None, passing };
             x = block.forward(backend, plan, &x, sight)?;
             if let (Some(states), 0) = (deep.0.get(index), start) {

@@ -7,7 +7,7 @@ use super::attend::{Angles, Keys};
 use super::block::{Block, Sight};
 use super::connector::{Connector, Grid};
 use super::front::{Front, Views};
-use super::{Loader, NormWeights, TensorSource, grid, rope, tables};
+use super::{Loader, NormWeights, Pulse, TensorSource, grid, rope, tables};
 use crate::backend::{Backend, KeyRanges, Mask};
 use crate::descriptor::block::MaskRule;
 use crate::descriptor::tower::Concat;
@@ -115,16 +115,24 @@ impl<B: Backend> Encoder<B> {
         &self.vectors
     }
 
-    /// Encodes one item.
+    /// Encodes one item; `pulse` is called between blocks, and its error ends the call.
     ///
     /// # Errors
     /// [`ErrorKind::Media`] for a grid that the tower does not take.
-    pub fn encode(&self, backend: &B, item: EncoderInput) -> Result<EncodedItem<B>> {
+    pub fn encode(
+        &self,
+        backend: &B,
+        item: EncoderInput,
+        pulse: Pulse<'_>,
+    ) -> Result<EncodedItem<B>> {
         match item {
             EncoderInput::Picture { views, rows, cols, patches, arrangement } => {
-                self.picture(backend, Views { count: views, rows, cols }, patches, &arrangement)
+                let views = Views { count: views, rows, cols };
+                self.picture(backend, views, patches, &arrangement, pulse)
             }
-            EncoderInput::Clip { mel, frames, valid } => self.clip(backend, &mel, frames, valid),
+            EncoderInput::Clip { mel, frames, valid } => {
+                self.clip(backend, &mel, frames, valid, pulse)
+            }
         }
     }
 
@@ -134,6 +142,7 @@ impl<B: Backend> Encoder<B> {
         mel: &[f32],
         frames: usize,
         valid: usize,
+        pulse: Pulse<'_>,
     ) -> Result<EncodedItem<B>> {
         let x = self.front.clip(backend, mel, frames, valid)?;
         let (rows, _) = backend.shape(&x);
@@ -145,7 +154,7 @@ impl<B: Backend> Encoder<B> {
         }
         // a row of frames is a grid of one row
         let views = Views { count: 1, rows: 1, cols: rows };
-        let states = self.tower(backend, x, views, 1, (1, 0))?;
+        let states = self.tower(backend, x, views, 1, (1, 0), pulse)?;
         let (count, _) = backend.shape(&states.features);
         let grid = Grid { views: 1, rows: 1, cols: count, block: 1 };
         let tower = states.features;
@@ -160,6 +169,7 @@ impl<B: Backend> Encoder<B> {
         views: Views,
         mut patches: Vec<f32>,
         arrangement: &Arrangement,
+        pulse: Pulse<'_>,
     ) -> Result<EncodedItem<B>> {
         let block = self.plan.patch.as_ref().map_or(1, |patch| patch.block.max(1));
         let Views { count, rows, cols } = views;
@@ -181,12 +191,16 @@ impl<B: Backend> Encoder<B> {
         let mut batches = Vec::new();
         for first in (0..total).step_by(batch) {
             let count = batch.min(total - first);
-            let some = patches.get(first * each..(first + count) * each).unwrap_or_default();
+            let some = if count == total {
+                std::mem::take(&mut patches)
+            } else {
+                patches.get(first * each..(first + count) * each).unwrap_or_default().to_vec()
+            };
             let views = Views { count, rows, cols };
             let number = arrangement.number.unwrap_or(1);
             let real = if total > views_given { views_given } else { count };
-            let x = self.front.pictures(backend, some.to_vec(), views, number)?;
-            batches.push(self.tower(backend, x, views, block, (real, number))?);
+            let x = self.front.pictures(backend, some, views, number)?;
+            batches.push(self.tower(backend, x, views, block, (real, number), pulse)?);
         }
         drop(patches);
         let join = |parts: Vec<&B::Tensor>| match parts[..] {
@@ -223,6 +237,7 @@ impl<B: Backend> Encoder<B> {
         views: Views,
         block: usize,
         (real, number): (usize, u32),
+        pulse: Pulse<'_>,
     ) -> Result<States<B>> {
         let patches = views.rows * views.cols;
         let class = self.front.class_rows();
@@ -305,6 +320,7 @@ impl<B: Backend> Encoder<B> {
                 }
             }
             if let Some(weights) = self.blocks.get(depth) {
+                pulse()?;
                 x = run(backend, &self.plan.stack, depth, weights, &x, &angles, &masks)?;
             }
         }
@@ -322,6 +338,7 @@ impl<B: Backend> Encoder<B> {
                 x = self.front.after(backend, &x, masks.number, own + padding)?;
                 let angles = Angled::of(backend, stack, &places)?;
                 for (index, weights) in self.then.iter().enumerate() {
+                    pulse()?;
                     x = run(backend, stack, index, weights, &x, &angles, &masks)?;
                 }
             }

@@ -29,6 +29,9 @@ use crate::plan::graph::NormPlan;
 use crate::plan::tensors::Component;
 use crate::tensor::HostTensor;
 
+/// Called between the blocks of a long call; an error ends it.
+pub type Pulse<'a> = &'a dyn Fn() -> Result<()>;
+
 /// Where weights come from: a component and a name below it.
 pub trait TensorSource {
     /// The stored tensor.

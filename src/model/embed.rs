@@ -7,7 +7,7 @@ use super::{Model, Timings};
 use crate::backend::Backend;
 use crate::descriptor::tower::Splice;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{EncodedItem, Encoder, EncoderInput, Prospect, SeenStates};
+use crate::graph::{EncodedItem, Encoder, EncoderInput, Prospect, Pulse, SeenStates};
 use crate::media::{PatchOrder, Planes, patchify};
 use crate::plan::Modality;
 use crate::plan::graph::{EncoderPlan, PatchPlan};
@@ -91,7 +91,8 @@ impl<B: Backend> Model<B> {
         observer.progress(Progress::Encoding { done: 0, total })?;
         let mut encoded = Vec::new();
         for span in &prompt.spans {
-            let item = Timings::measure(&mut timings.encode, || self.encode(span, media))?;
+            let pulse = || observer.progress(Progress::Encoding { done: encoded.len(), total });
+            let item = Timings::measure(&mut timings.encode, || self.encode(span, media, &pulse))?;
             encoded.push(item);
             observer.progress(Progress::Encoding { done: encoded.len(), total })?;
         }
@@ -107,7 +108,7 @@ impl<B: Backend> Model<B> {
         Some((encoder, plan?))
     }
 
-    fn encode(&self, span: &Span, media: &Media) -> Result<EncodedItem<B>> {
+    fn encode(&self, span: &Span, media: &Media, pulse: Pulse<'_>) -> Result<EncodedItem<B>> {
         let input = match span.modality {
             Modality::Image => media.pictures.get(span.item).map(|picture| {
                 let patch = self.graph.image.as_ref().and_then(|plan| plan.patch.as_ref());
@@ -119,7 +120,7 @@ impl<B: Backend> Model<B> {
             let message = format!("there is no encoder for item {}", span.item + 1);
             return Err(Error::new(ErrorKind::Media, message));
         };
-        encoder.encode(&self.backend, input?)
+        encoder.encode(&self.backend, input?, pulse)
     }
 
     /// Puts the rows of all items where they belong.

@@ -199,14 +199,26 @@ impl<B: Backend> Model<B> {
         )
     }
 
-    /// Runs rows through the decoder; the states after its last norm.
+    /// Runs a prompt through the decoder; the states after its last norm. `observer` is asked between blocks.
+    pub fn prefill(
+        &self,
+        embedded: &Embedded<B>,
+        cache: &mut DecoderCache<B>,
+        observer: &dyn Observer,
+    ) -> Result<B::Tensor> {
+        let at = &embedded.positions.tokens;
+        let pulse = || observer.progress(Progress::Prefill { tokens: at.len() });
+        self.decoder.forward(&self.backend, embedded.rows.clone(), at, cache, &pulse)
+    }
+
+    /// Runs rows behind the prompt through the decoder; the states after its last norm.
     pub fn forward(
         &self,
         rows: B::Tensor,
         at: &[[i64; 3]],
         cache: &mut DecoderCache<B>,
     ) -> Result<B::Tensor> {
-        self.decoder.forward(&self.backend, rows, at, cache)
+        self.decoder.forward(&self.backend, rows, at, cache, &|| Ok(()))
     }
 
     /// Token embeddings `[ids, width]`, as a plain lookup.

@@ -20,7 +20,7 @@ pub enum MaskRule {
     Causal,
     /// Causal, and rows of one contiguous run of media see each other.
     MediaRuns,
-    /// Causal, and all media rows of a prompt see each other.
+    /// Causal, and all tokens of the strips of a prompt see each other.
     MediaAll,
     /// All rows of the prompt see each other; generated rows are causal.
     Prefix,
@@ -52,7 +52,11 @@ impl Member for MaskRule {
             "Causal, and rows of one contiguous run of media rows see each other; a `window` cuts both.",
             Self::MediaRuns,
         ),
-        ("media_all", "Causal, and all media rows of a prompt see each other.", Self::MediaAll),
+        (
+            "media_all",
+            "Causal, and all tokens of the strips of a prompt see each other.",
+            Self::MediaAll,
+        ),
         (
             "prefix",
             "All rows of the prompt see each other; generated rows are causal.",
