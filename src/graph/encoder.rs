@@ -7,13 +7,14 @@ use super::attend::{Angles, Keys};
 use super::block::{Block, Sight};
 use super::connector::{Connector, Grid};
 use super::front::{Front, Views};
+use super::masks::{Masks, pairs};
 use super::{Loader, NormWeights, Pulse, TensorSource, grid, rope, tables};
-use crate::backend::{Backend, KeyRanges, Mask};
+use crate::backend::Backend;
 use crate::descriptor::block::MaskRule;
 use crate::descriptor::tower::Concat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Arrangement;
-use crate::plan::graph::{AttentionPlan, EncoderPlan, StackPlan};
+use crate::plan::graph::{EncoderPlan, StackPlan};
 use crate::plan::tensors::Component;
 
 /// Rows that go through the tower at once, if a single view has not more.
@@ -266,7 +267,6 @@ impl<B: Backend> Encoder<B> {
             views: vec![own + padding; views.count],
             windows,
             pairs: pairs(views.count, real, own, padding),
-            number,
         };
         // back to the order in which rows are emitted, without padding
         let mut emitted: Vec<u32> = match &order {
@@ -335,7 +335,7 @@ impl<B: Backend> Encoder<B> {
                 x = norm.apply(backend, &x)?;
             }
             if let Some(stack) = &self.plan.then {
-                x = self.front.after(backend, &x, masks.number, own + padding)?;
+                x = self.front.after(backend, &x, number, own + padding)?;
                 let angles = Angled::of(backend, stack, &places)?;
                 for (index, weights) in self.then.iter().enumerate() {
                     pulse()?;
@@ -371,53 +371,6 @@ impl<B: Backend> Encoder<B> {
             None => all,
         }
     }
-}
-
-/// Who sees whom in a batch.
-struct Masks {
-    views: Vec<usize>,
-    windows: Vec<usize>,
-    pairs: KeyRanges,
-    /// The number of the arrangement of tiles.
-    number: u32,
-}
-
-impl Masks {
-    fn of(&self, plan: &AttentionPlan) -> Result<Mask<'_>> {
-        match plan.mask {
-            MaskRule::PerMedia => Ok(Mask::Segments(&self.views)),
-            MaskRule::PerWindow => Ok(Mask::Segments(if self.windows.is_empty() {
-                &self.views
-            } else {
-                &self.windows
-            })),
-            MaskRule::PadPairs => Ok(Mask::Ranges(&self.pairs)),
-            MaskRule::Causal
-            | MaskRule::MediaRuns
-            | MaskRule::MediaAll
-            | MaskRule::Prefix
-            | MaskRule::LastMedia => {
-                Err(Error::new(ErrorKind::Unsupported, "this mask is no mask of an encoder"))
-            }
-        }
-    }
-}
-
-/// Rows of `views` views of `own + padding` rows: a pair is hidden if both rows are padding or of a black view.
-fn pairs(views: usize, real: usize, own: usize, padding: usize) -> KeyRanges {
-    let each = own + padding;
-    let shown: Vec<_> = (0..real.min(views)).map(|view| view * each..view * each + own).collect();
-    let mut ranges = KeyRanges::new();
-    for view in 0..views {
-        for row in 0..each {
-            if view < real && row < own {
-                ranges.push(std::iter::once(0..views * each));
-            } else {
-                ranges.push(shown.iter().cloned());
-            }
-        }
-    }
-    ranges
 }
 
 /// The angles of each kind of layer of a stack.

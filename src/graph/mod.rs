@@ -11,6 +11,7 @@ mod feed;
 mod front;
 mod grid;
 mod interpolate;
+mod masks;
 mod rope;
 mod sight;
 mod tables;
