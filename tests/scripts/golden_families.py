@@ -123,7 +123,8 @@ FAMILIES = {
         "Aya Vision: tiles and a thumbnail, pixel shuffle, a gate in the projector, Cohere 2 decoder",
         (("aya_vision",),), "<image>", "<|IMG_PATCH|>",
         ("<|IMG_PATCH|>", "<image>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "TILE", "TILE_GLOBAL",
-         *(f"TILE_{k}" for k in range(1, 13))), views="stacked", rename=(VISION_MODEL,), special=SIGNS),
+         *(f"TILE_{k}" for k in range(1, 13))), views="stacked", rename=(VISION_MODEL,), special=SIGNS,
+        seed=2),
     "glm4v": Family(
         "GLM-4V: a table of positions sampled bicubically, cells merged by a convolution, axes of three sections",
         (("glm4v",),), "<|begin_of_image|><|image|><|end_of_image|>", "<|image|>",
