@@ -33,7 +33,7 @@ use vlm_spec::plan::Plan;
 use vlm_spec::preprocess::Media;
 use vlm_spec::prompt::{Conversation, Message, Request};
 
-/// ‖a − b‖ / ‖b‖ of a stage. The families that run are at most 9e-7 away; the rest is room for other orders of summation (the
+/// ‖a − b‖ / ‖b‖ of a stage. The families are at most 2e-6 away (`docs/stages.md`); the rest is room for other orders of summation (the
 /// reference moves by about 3e-6 between its own attention implementations). The contract allows 1e-4.
 const TOLERANCE: f64 = 2e-5;
 
