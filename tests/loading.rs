@@ -7,6 +7,7 @@ mod formula;
 #[path = "common/session.rs"]
 mod session;
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use indexmap::IndexMap;
@@ -246,4 +247,36 @@ fn configs_and_weights_that_contradict_each_other() {
     fs::remove_file(session.path("llava/preprocessor_config.json")).unwrap();
     session.say("run llava --image a.png hi -n 2");
     assert_session!("load_geometry", session);
+}
+
+/// The library that wrote a table as two tensors cuts it into halves where it saves it again (`Concatenate` in its
+/// conversion mapping): which rows are where is the files' affair.
+#[test]
+fn a_table_in_two_tensors_is_cut_anywhere() {
+    let session = Session::new("two_tables");
+    session.checkpoint("molmo2", "molmo2");
+    // the order of a header's entries is not part of what is computed
+    let trace = || {
+        let bytes = session.trace(&["molmo2", "--image", "a.png", "hi"]);
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let tensors =
+            tensors.iter().map(|(name, tensor)| (name.to_owned(), tensor.data().to_vec()));
+        tensors.collect::<BTreeMap<_, _>>()
+    };
+    let expected = trace();
+    reweigh(&session, "molmo2", |all| {
+        let names =
+            ["wte.embedding", "wte.new_embedding"].map(|name| format!("model.transformer.{name}"));
+        let [first, second] = names.map(|name| all.shift_remove(&name).unwrap());
+        let (width, rows) = (first.1[1], first.1[0] + second.1[0]);
+        let bytes = [first.2, second.2].concat();
+        let cut = rows.div_ceil(2);
+        let (low, high) = bytes.split_at(cut * width * 4);
+        let parts = [("embedding", cut, low), ("new_embedding", rows - cut, high)];
+        for (name, rows, data) in parts {
+            let tensor = (Dtype::F32, vec![rows, width], data.to_vec());
+            all.insert(format!("model.transformer.wte.{name}"), tensor);
+        }
+    });
+    assert!(trace() == expected, "the halves give another trace");
 }

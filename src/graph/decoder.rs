@@ -14,8 +14,8 @@ use crate::plan::tensors::Component;
 pub struct Decoder<B: Backend> {
     plan: DecoderPlan,
     embed: B::Weight,
-    /// The rows behind those of `embed`.
-    embed_more: Option<B::Weight>,
+    /// The rows behind those of `embed`, and the first token that is theirs.
+    embed_more: Option<(u32, B::Weight)>,
     /// From embeddings to rows of the blocks, and back.
     project: Option<(Linear<B>, Linear<B>)>,
     position: Option<B::Weight>,
@@ -64,13 +64,20 @@ impl<B: Backend> Decoder<B> {
                 ));
             }
         };
-        let more = plan.embed_more.as_ref().map(|(_, name)| loader.matrix(name));
+        let table = loader.tensor(&plan.embed_name)?;
+        // where the two tables part is the files' affair: saved again, they are halves of the whole
+        let more = plan.embed_more.as_ref().map(|(_, name)| {
+            let rows = table.shape.first().copied().unwrap_or(0);
+            let first = u32::try_from(rows)
+                .map_err(|_| Error::new(ErrorKind::Weights, format!("a table has {rows} rows")))?;
+            Ok::<_, Error>((first, loader.matrix(name)?))
+        });
         let position = plan.position.as_ref();
         let project = plan.project.as_ref().map(|(inward, outward)| {
             Ok::<_, Error>((loader.linear(inward, false)?, loader.linear(outward, false)?))
         });
         Ok(Self {
-            embed: loader.matrix(&plan.embed_name)?,
+            embed: matrix(backend, &table)?,
             embed_more: more.transpose()?,
             project: project.transpose()?,
             position: position
@@ -96,15 +103,15 @@ impl<B: Backend> Decoder<B> {
                 ),
             ));
         }
-        let first = self.plan.table_rows as u32;
         let rows = match &self.embed_more {
-            Some(more) if ids.iter().any(|id| *id >= first) => {
+            Some((first, more)) if ids.iter().any(|id| id >= first) => {
                 // both lookups for all ids, then the one that counts
-                let below: Vec<u32> = ids.iter().map(|id| (*id).min(first - 1)).collect();
-                let above: Vec<u32> = ids.iter().map(|id| id.saturating_sub(first)).collect();
+                let below: Vec<u32> =
+                    ids.iter().map(|id| (*id).min(first.saturating_sub(1))).collect();
+                let above: Vec<u32> = ids.iter().map(|id| id.saturating_sub(*first)).collect();
                 let tables = [backend.embed(&self.embed, &below)?, backend.embed(more, &above)?];
                 let count = ids.len() as u32;
-                let place = |(row, id): (u32, &u32)| if *id < first { row } else { count + row };
+                let place = |(row, id): (u32, &u32)| if id < first { row } else { count + row };
                 let index: Vec<u32> = (0..).zip(ids).map(place).collect();
                 backend.gather(&backend.concat(&[&tables[0], &tables[1]])?, &index)?
             }

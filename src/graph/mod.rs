@@ -75,6 +75,11 @@ impl<B: Backend> Loader<'_, B> {
         self.backend.upload(tensor.to_f32(), rows, width)
     }
 
+    /// The stored tensor itself.
+    fn tensor(&self, name: &str) -> Result<HostTensor> {
+        self.source.tensor(self.component, name)
+    }
+
     /// A matrix in its own dtype; further axes of a convolution are flattened into the columns.
     fn matrix(&self, name: &str) -> Result<B::Weight> {
         matrix(self.backend, &self.source.tensor(self.component, name)?)
