@@ -12,6 +12,7 @@ impl Member for Activation {
         ("gelu", "x Φ(x) with the exact error function.", Self::Gelu),
         ("gelu_tanh", "The tanh approximation of gelu.", Self::GeluTanh),
         ("gelu_pytorch_tanh", "Another name of gelu_tanh in config files.", Self::GeluTanh),
+        ("gelu_new", "Another name of gelu_tanh in config files.", Self::GeluTanh),
         ("quick_gelu", "x σ(1.702 x).", Self::QuickGelu),
         ("silu", "x σ(x).", Self::Silu),
         ("relu", "max(x, 0).", Self::Relu),
