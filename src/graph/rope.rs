@@ -128,13 +128,16 @@ fn frequencies(plan: &RopePlan, dim: usize, length: u64) -> Vec<f32> {
             pairs.map(|index| scaled(plain(index))).collect()
         }
         // `_compute_yarn_parameters` (B. Peng et al., arXiv:2309.00071)
-        ScalingPlan::Yarn { factor, fast, slow, original, .. } => {
+        ScalingPlan::Yarn { factor, fast, slow, original, truncate, .. } => {
             let rotations = |count: f64| {
                 let waves = *original as f64 / (count * 2.0 * std::f64::consts::PI);
                 dim as f64 * waves.ln() / (2.0 * plan.theta.ln())
             };
-            let first = rotations(*fast).floor().max(0.0);
-            let last = rotations(*slow).ceil().min(dim as f64 - 1.0);
+            let (mut first, mut last) = (rotations(*fast), rotations(*slow));
+            if *truncate {
+                (first, last) = (first.floor(), last.ceil());
+            }
+            let (first, last) = (first.max(0.0), last.min(dim as f64 - 1.0));
             let span = if last > first { last - first } else { last - first + 0.001 };
             let scaled = |index: usize| {
                 let ramp = ((index as f32 - first as f32) / span as f32).clamp(0.0, 1.0);
@@ -233,6 +236,39 @@ mod tests {
         for ((axis, frequency), (wanted, exponent)) in found.iter().zip(expected) {
             let by = 10_000.0_f32.powf(-exponent / 16.0);
             assert!(*axis == wanted && (frequency - by).abs() < 1e-6, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_ramp_with_whole_ends_and_with_others() {
+        let plan = |truncate| RopePlan {
+            axes: vec![RopeAxis::Time],
+            dim: 16,
+            theta: 10_000.0,
+            head_dim: 16,
+            ladder: Ladder::Split,
+            scaling: ScalingPlan::Yarn {
+                factor: 4.0,
+                fast: 32.0,
+                slow: 1.0,
+                original: 64,
+                truncate,
+                attention: None,
+            },
+            pairing: Pairing::Half,
+            sections: Vec::new(),
+            interleaved: false,
+            apart: false,
+        };
+        // `_compute_yarn_parameters` for these settings; 1e-6: powers in f32 differ in the last place
+        for (truncate, expected) in [
+            (true, [1.0_f32, 0.237_170_82, 0.05, 0.007_905_695, 0.002_5]),
+            (false, [1.0, 0.198_583_53, 0.025_595_25, 0.007_905_695, 0.002_5]),
+        ] {
+            let found = ladder(&plan(truncate), 1);
+            for ((_, frequency), wanted) in found.iter().zip(expected) {
+                assert!((frequency / wanted - 1.0).abs() < 1e-6, "{truncate}: {found:?}");
+            }
         }
     }
 }

@@ -79,7 +79,7 @@ impl Member for RopeScaling {
         ),
         (
             "yarn",
-            "A ramp between kept and divided frequencies from `fast` to `slow` rotations within `original`; cosine and sine are multiplied by 0.1 ln(`factor`) + 1, or by `attention`.",
+            "A ramp between kept and divided frequencies from `fast` to `slow` rotations within `original`; cosine and sine are multiplied by 0.1 ln(`factor`) + 1 (with `mscale` and `mscales`, by the quotient of two such), or by `attention`.",
             Self::Yarn,
         ),
         (
@@ -129,6 +129,12 @@ pub struct Rope {
     pub fast: Option<Number>,
     /// Rotations up to which `yarn` divides a frequency; left out, 1.
     pub slow: Option<Number>,
+    /// What `yarn` multiplies ln(`factor`) by in the factor on cosine and sine, where `mscales` is stated as well; 0 or left out, none.
+    pub mscale: Option<Number>,
+    /// And in the number that this factor is divided by; 0 or left out, none.
+    pub mscales: Option<Number>,
+    /// Whether `yarn` rounds the ends of its ramp to whole frequencies; left out, it does.
+    pub truncate: Option<Flag>,
     /// Factor on cosine and sine, by the name of a config value; 0 or left out, what the scaling computes.
     pub attention: Option<Number>,
     /// The divisors of `longrope` up to the original length, by the name of a config value.

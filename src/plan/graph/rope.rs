@@ -62,6 +62,8 @@ pub enum ScalingPlan {
         slow: f64,
         /// The context length before scaling.
         original: usize,
+        /// Whether the ends of the ramp are whole frequencies.
+        truncate: bool,
         /// Factor on cosine and sine, if stated.
         attention: Option<f64>,
     },
@@ -90,6 +92,12 @@ pub enum ScalingPlan {
         /// The divisor.
         factor: f64,
     },
+}
+
+/// Yarn's factor on cosine and sine where both numbers for it are stated (`_compute_yarn_parameters`, `get_mscale`).
+fn quotient(factor: f64, mscale: f64, mscales: f64) -> Option<f64> {
+    let strength = |mscale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 };
+    (mscale != 0.0 && mscales != 0.0).then(|| strength(mscale) / strength(mscales))
 }
 
 impl Resolver<'_> {
@@ -152,7 +160,13 @@ impl Resolver<'_> {
             RopeScaling::Yarn => {
                 let (fast, slow) =
                     (number("fast", &rope.fast, 32.0)?, number("slow", &rope.slow, 1.0)?);
-                ScalingPlan::Yarn { factor, fast, slow, original: original(self)?, attention }
+                let (mscale, mscales) =
+                    (number("mscale", &rope.mscale, 0.0)?, number("mscales", &rope.mscales, 0.0)?);
+                let attention = attention.or_else(|| quotient(factor, mscale, mscales));
+                let truncate =
+                    self.flag_or(&format!("{key}.truncate"), rope.truncate.as_ref(), true)?;
+                let original = original(self)?;
+                ScalingPlan::Yarn { factor, fast, slow, original, truncate, attention }
             }
             RopeScaling::Longrope => {
                 let mut list = |name: &str, value: &Option<String>| {
@@ -248,5 +262,20 @@ impl Resolver<'_> {
             interleaved,
             apart,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quotient;
+
+    #[test]
+    fn two_stated_numbers_give_a_quotient() {
+        // what `_compute_yarn_parameters` returns for a factor of 4
+        let found = quotient(4.0, 1.0, 0.5).unwrap_or_default();
+        assert!((found - 1.064_821_625_369_571_5).abs() < 1e-15, "{found}");
+        assert_eq!(quotient(4.0, 1.0, 1.0), Some(1.0));
+        assert_eq!(quotient(1.0, 1.0, 0.5), Some(1.0));
+        assert_eq!((quotient(4.0, 1.0, 0.0), quotient(4.0, 0.0, 1.0)), (None, None));
     }
 }
