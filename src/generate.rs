@@ -164,7 +164,7 @@ impl<B: Backend> Model<B> {
     ) -> Result<Generated> {
         let sampling = sampling.check()?;
         let mut timings = Timings::default();
-        let embedded = self.embed(request, media, observer, &mut timings)?;
+        let embedded = self.embed_rows(request, media, observer, &mut timings)?;
         let prompt_tokens = embedded.prompt.ids.len();
         observer.progress(Progress::Prefill { tokens: prompt_tokens })?;
         let start = Instant::now();

@@ -84,7 +84,7 @@ impl<B: Backend> Model<B> {
         timings: &mut Timings,
     ) -> Result<Score> {
         let ids = self.continuation(continuation)?;
-        let embedded = self.embed(request, media, observer, timings)?;
+        let embedded = self.embed_rows(request, media, observer, timings)?;
         let prompt_tokens = embedded.prompt.ids.len();
         observer.progress(Progress::Prefill { tokens: prompt_tokens })?;
         let start = Instant::now();

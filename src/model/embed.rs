@@ -23,7 +23,7 @@ pub struct Embedded<B: Backend> {
     pub positions: Positions,
     /// One row per token, `[n, width]`, media rows in place.
     pub rows: B::Tensor,
-    /// What was made of its media, in the order in which they stand in the prompt.
+    /// What was made of its media, in the order in which they stand in the prompt; empty where nobody asked for it.
     pub items: Vec<EncodedMedia<B>>,
     /// Who sees whom.
     pub(super) prospect: Prospect,
@@ -78,6 +78,29 @@ impl<B: Backend> Model<B> {
         observer: &dyn Observer,
         timings: &mut Timings,
     ) -> Result<Embedded<B>> {
+        self.embed_keeping(request, media, observer, timings, true)
+    }
+
+    /// The same without [`Embedded::items`], so that what towers made, as large as all patches of a picture, lives no longer
+    /// than the picture's own encoding.
+    pub(crate) fn embed_rows(
+        &self,
+        request: Request<'_>,
+        media: &Media,
+        observer: &dyn Observer,
+        timings: &mut Timings,
+    ) -> Result<Embedded<B>> {
+        self.embed_keeping(request, media, observer, timings, false)
+    }
+
+    fn embed_keeping(
+        &self,
+        request: Request<'_>,
+        media: &Media,
+        observer: &dyn Observer,
+        timings: &mut Timings,
+        stages: bool,
+    ) -> Result<Embedded<B>> {
         let pictures = media.pictures.iter().map(|picture| (Modality::Image, picture.layout));
         let clips = media.clips.iter().map(|clip| (Modality::Audio, clip.layout));
         let items = pictures.chain(clips).map(|(modality, layout)| Item { modality, layout });
@@ -92,11 +115,15 @@ impl<B: Backend> Model<B> {
         let mut encoded = Vec::new();
         for span in &prompt.spans {
             let pulse = || observer.progress(Progress::Encoding { done: encoded.len(), total });
-            let item = Timings::measure(&mut timings.encode, || self.encode(span, media, &pulse))?;
+            let mut item =
+                Timings::measure(&mut timings.encode, || self.encode(span, media, &pulse))?;
+            if !stages {
+                item.tower = self.backend.upload(Vec::new(), 0, 0)?;
+            }
             encoded.push(item);
             observer.progress(Progress::Encoding { done: encoded.len(), total })?;
         }
-        self.splice(prompt, positions, encoded)
+        self.splice(prompt, positions, encoded, stages)
     }
 
     fn encoder(&self, modality: Modality) -> Option<(&Encoder<B>, &EncoderPlan)> {
@@ -129,6 +156,7 @@ impl<B: Backend> Model<B> {
         prompt: Prompt,
         positions: Positions,
         encoded: Vec<EncodedItem<B>>,
+        stages: bool,
     ) -> Result<Embedded<B>> {
         let backend = &self.backend;
         let mut rows = self.decoder.embed(backend, &prompt.ids)?;
@@ -171,14 +199,16 @@ impl<B: Backend> Model<B> {
                     deep_rows.extend(span.rows.iter().map(|row| *row as u32));
                 }
             }
-            items.push(EncodedMedia {
-                modality: span.modality,
-                item: span.item,
-                views: item.views,
-                tower: item.tower,
-                features,
-                deep: item.deep,
-            });
+            if stages {
+                items.push(EncodedMedia {
+                    modality: span.modality,
+                    item: span.item,
+                    views: item.views,
+                    tower: item.tower,
+                    features,
+                    deep: item.deep,
+                });
+            }
         }
         prospect.runs = Prospect::joined(runs);
         let join = |parts: &[B::Tensor]| match parts {
