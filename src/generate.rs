@@ -96,21 +96,14 @@ impl Draw {
     }
 }
 
-/// The first largest value's index.
-fn likeliest(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (index, value) in logits.iter().enumerate() {
-        if *value > logits[best] {
-            best = index;
-        }
-    }
-    best as u32
+/// Where tokens come from.
+struct Source {
+    sampling: Sampling,
+    draw: Draw,
 }
 
+/// A draw from the likeliest tokens.
 fn choose(logits: &[f32], sampling: Sampling, draw: &mut Draw) -> u32 {
-    if sampling.temperature == 0.0 {
-        return likeliest(logits);
-    }
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weight = |logit: f32| f64::from((logit - largest) / sampling.temperature).exp();
     let mut ranked: Vec<(u32, f64)> =
@@ -170,15 +163,17 @@ impl<B: Backend> Model<B> {
         let start = Instant::now();
         let mut cache = self.room(&embedded, limit)?;
         let states = self.prefill(&embedded, &mut cache, observer)?;
-        let logits = self.last_logits(&states)?;
+        let mut source = Source { sampling, draw: Draw(sampling.seed) };
+        let first = if limit > 0 { Some(self.next_token(&states, &mut source)?) } else { None };
+        self.backend().wait()?;
         timings.prefill = start.elapsed();
         let start = Instant::now();
         let (tokens, finish) = self.continue_from(
-            logits,
+            first,
             embedded.positions.next,
             &mut cache,
             limit,
-            sampling,
+            source,
             on_token,
         )?;
         timings.decode = start.elapsed();
@@ -201,43 +196,53 @@ impl<B: Backend> Model<B> {
         })
     }
 
+    /// The token behind the last row of states. What comes back from the backend is one number where the likeliest is
+    /// taken, else a row of logits.
+    fn next_token(&self, states: &B::Tensor, source: &mut Source) -> Result<u32> {
+        let broken =
+            || Error::new(ErrorKind::Weights, "the model produced values that are not numbers");
+        if source.sampling.temperature == 0.0 {
+            let last = self.last_row(states)?;
+            let logits = self.logit_rows(&last)?;
+            return self.backend().largest(&logits)?.first().copied().flatten().ok_or_else(broken);
+        }
+        let logits = self.last_logits(states)?;
+        if logits.iter().any(|logit| logit.is_nan()) {
+            return Err(broken());
+        }
+        Ok(choose(&logits, source.sampling, &mut source.draw))
+    }
+
+    /// What follows `token`, if there is one.
     fn continue_from(
         &self,
-        mut logits: Vec<f32>,
+        mut token: Option<u32>,
         next: i64,
         cache: &mut DecoderCache<B>,
         limit: usize,
-        sampling: Sampling,
+        mut source: Source,
         on_token: &mut dyn FnMut(u32) -> Result<bool>,
     ) -> Result<(Vec<u32>, Finish)> {
-        let mut draw = Draw(sampling.seed);
         let mut tokens = Vec::new();
         let mut finish = Finish::Limit;
-        while tokens.len() < limit {
-            if logits.iter().any(|logit| logit.is_nan()) {
-                return Err(Error::new(
-                    ErrorKind::Weights,
-                    "the model produced values that are not numbers",
-                ));
-            }
-            let token = choose(&logits, sampling, &mut draw);
+        while let Some(made) = token.take() {
             let position = next + tokens.len() as i64;
-            tokens.push(token);
-            let more = on_token(token)?;
-            if self.ending().contains(&token) {
+            tokens.push(made);
+            let more = on_token(made)?;
+            if self.ending().contains(&made) {
                 finish = Finish::End;
                 break;
             }
-            if tokens.len() == limit {
+            if tokens.len() >= limit {
                 break;
             }
             if !more {
                 finish = Finish::Stopped;
                 break;
             }
-            let row = self.lookup(&[token])?;
+            let row = self.lookup(&[made])?;
             let states = self.forward(row, &[[position; 3]], cache)?;
-            logits = self.last_logits(&states)?;
+            token = Some(self.next_token(&states, &mut source)?);
         }
         Ok((tokens, finish))
     }
@@ -323,21 +328,16 @@ impl<B: Backend> Model<B> {
         let logits = self.logits(&states)?;
         timings.prefill += start.elapsed();
         let vocabulary = logits.len() / length.max(1);
-        let last = logits.get(logits.len() - vocabulary..).unwrap_or_default().to_vec();
         trace.insert("logits".to_owned(), TraceTensor::Float(vec![length, vocabulary], logits));
         let start = Instant::now();
         let mut done = 0;
-        let (generated, _) = self.continue_from(
-            last,
-            positions.next,
-            &mut cache,
-            limit,
-            Sampling::default(),
-            &mut |_| {
+        let mut source = Source { sampling: Sampling::default(), draw: Draw(0) };
+        let first = if limit > 0 { Some(self.next_token(&states, &mut source)?) } else { None };
+        let (generated, _) =
+            self.continue_from(first, positions.next, &mut cache, limit, source, &mut |_| {
                 done += 1;
                 observer.progress(Progress::Decoding { done, total: limit }).map(|()| true)
-            },
-        )?;
+            })?;
         timings.decode += start.elapsed();
         trace.insert(
             "generated".to_owned(),
@@ -353,11 +353,6 @@ impl<B: Backend> Model<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn greedy_takes_the_first_of_equals() {
-        assert_eq!(likeliest(&[0.0, 3.0, 3.0, -1.0]), 1);
-    }
 
     #[test]
     fn a_seed_fixes_the_draw_and_top_p_cuts_the_tail() {

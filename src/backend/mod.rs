@@ -6,6 +6,8 @@
 
 pub mod cpu;
 mod key_ranges;
+#[cfg(feature = "wgpu")]
+pub mod wgpu;
 
 use crate::error::Result;
 use crate::tensor::HostTensor;
@@ -206,6 +208,14 @@ pub trait Backend: Send + Sync {
     fn reshape(&self, x: Self::Tensor, rows: usize, width: usize) -> Result<Self::Tensor>;
     /// `parts` one below the other; all have the same width.
     fn concat(&self, parts: &[&Self::Tensor]) -> Result<Self::Tensor>;
+
+    /// The column of the largest element of every row, the first among equals; `None` for a row that holds something that
+    /// is not a number. Rows must not be empty.
+    fn largest(&self, x: &Self::Tensor) -> Result<Vec<Option<u32>>>;
+
+    /// Returns when everything that was asked for so far has been computed: what one call takes to return is not what its
+    /// work takes where a device does it.
+    fn wait(&self) -> Result<()>;
 
     /// An empty cache for up to `capacity` rows of `width = kv_heads * head_dim`.
     fn cache(&self, capacity: usize, width: usize) -> Result<Self::Cache>;

@@ -123,6 +123,9 @@ impl<B: Backend> Model<B> {
             encoded.push(item);
             observer.progress(Progress::Encoding { done: encoded.len(), total })?;
         }
+        if total > 0 {
+            Timings::measure(&mut timings.encode, || self.backend.wait())?;
+        }
         self.splice(prompt, positions, encoded, stages)
     }
 

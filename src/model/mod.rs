@@ -226,16 +226,37 @@ impl<B: Backend> Model<B> {
         self.decoder.embed(&self.backend, ids)
     }
 
-    /// Logits `[rows, vocabulary]` of states.
+    /// Logits `[rows, vocabulary]` of states. Some rows are computed at a time: of a long prompt all of them are larger
+    /// than what devices take at once.
     pub fn logits(&self, states: &B::Tensor) -> Result<Vec<f32>> {
-        self.backend.download(&self.decoder.logits(&self.backend, states)?)
+        const AT_ONCE: usize = 1 << 24; // 64 MiB
+        let (rows, _) = self.backend.shape(states);
+        let some = (AT_ONCE / self.graph.decoder.embed_rows.max(1)).max(1);
+        if rows <= some {
+            return self.backend.download(&self.logit_rows(states)?);
+        }
+        let mut logits = Vec::new();
+        for start in (0..rows).step_by(some) {
+            let part = self.backend.rows(states, start, some.min(rows - start))?;
+            logits.extend(self.backend.download(&self.logit_rows(&part)?)?);
+        }
+        Ok(logits)
     }
 
     /// Logits of the last row of states alone.
     pub fn last_logits(&self, states: &B::Tensor) -> Result<Vec<f32>> {
+        self.logits(&self.last_row(states)?)
+    }
+
+    /// Logits on the backend.
+    pub(crate) fn logit_rows(&self, states: &B::Tensor) -> Result<B::Tensor> {
+        self.decoder.logits(&self.backend, states)
+    }
+
+    /// The last row of states.
+    pub(crate) fn last_row(&self, states: &B::Tensor) -> Result<B::Tensor> {
         let (rows, _) = self.backend.shape(states);
-        let last = self.backend.gather(states, &[rows.saturating_sub(1) as u32])?;
-        self.logits(&last)
+        self.backend.rows(states, rows.saturating_sub(1), 1)
     }
 }
 

@@ -201,6 +201,14 @@ impl Backend for Cpu {
         rows::concat(parts)
     }
 
+    fn largest(&self, x: &Tensor) -> Result<Vec<Option<u32>>> {
+        rows::largest(x)
+    }
+
+    fn wait(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn cache(&self, capacity: usize, width: usize) -> Result<Cache> {
         Cache::new(capacity, width)
     }

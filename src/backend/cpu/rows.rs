@@ -120,11 +120,40 @@ pub(super) fn rows(x: &Tensor, start: usize, count: usize) -> Result<Tensor> {
     Tensor::new(out, count, x.width())
 }
 
+/// The column of the largest element of every row; `None` for a row with something that is not a number.
+pub(super) fn largest(x: &Tensor) -> Result<Vec<Option<u32>>> {
+    if x.width() == 0 {
+        return Err(mismatch("empty rows have no largest element".to_owned()));
+    }
+    let of_row = |row: &[f32]| {
+        let mut best = 0;
+        for (column, value) in row.iter().enumerate() {
+            if value.is_nan() {
+                return None;
+            }
+            if *value > row[best] {
+                best = column;
+            }
+        }
+        Some(best as u32)
+    };
+    Ok(x.values().chunks_exact(x.width()).map(of_row).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{DTYPES, ROWS, WIDTHS, host_weight, on_any_threads, tensor};
     use super::*;
     use crate::error::ErrorKind;
+
+    #[test]
+    fn the_first_of_the_largest_is_found_and_what_is_no_number_is_told() {
+        let values = vec![0.0, 3.0, 3.0, -1.0, f32::NAN, 9.0, f32::NEG_INFINITY, -7.0, -8.0];
+        let x = Tensor::new(values, 3, 3).unwrap();
+        assert_eq!(largest(&x).unwrap(), [Some(1), None, Some(1)]);
+        assert!(largest(&Tensor::new(vec![], 3, 0).unwrap()).is_err());
+        assert!(largest(&Tensor::new(vec![], 0, 3).unwrap()).unwrap().is_empty());
+    }
 
     #[test]
     fn embed_converts_rows_exactly() {
