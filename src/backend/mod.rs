@@ -125,6 +125,8 @@ pub trait Backend: Send + Sync {
 
     /// The name on the command line: `cpu`, `wgpu`, `cuda`.
     fn name(&self) -> &'static str;
+    /// What the device is called, where it is not the processor.
+    fn device_name(&self) -> Option<&str>;
 
     /// Copies host values (row-major) to the device.
     fn upload(&self, values: Vec<f32>, rows: usize, width: usize) -> Result<Self::Tensor>;

@@ -262,7 +262,9 @@ pub(crate) struct ShowCommand {
 pub(crate) enum BackendName {
     /// The processor.
     Cpu,
-    /// The best that is there.
+    /// Compute shaders, through Vulkan, Metal or Direct3D 12.
+    Wgpu,
+    /// A GPU if there is one, else the processor.
     Auto,
 }
 
@@ -298,7 +300,10 @@ pub(crate) struct Input {
     /// Where to compute.
     #[arg(long, value_enum, default_value = "cpu")]
     pub(crate) backend: BackendName,
-    /// Threads; left out, as many as there are processors for this process.
+    /// Which device, by its number in `spec devices` or a part of its name.
+    #[arg(long, value_name = "NAME|INDEX")]
+    pub(crate) device: Option<String>,
+    /// Threads of the processor; left out, as many as there are processors for this process.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// Print timings and peak memory.

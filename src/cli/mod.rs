@@ -1,6 +1,7 @@
 //! The command line: one file a command. Data goes to stdout, everything else to stderr.
 
 mod arguments;
+mod backend;
 mod check;
 mod count;
 mod devices;

@@ -5,42 +5,34 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vlm_spec::backend::cpu::Cpu;
+use vlm_spec::backend::Backend;
 use vlm_spec::checkpoint::Checkpoint;
 use vlm_spec::error::Result;
 use vlm_spec::model::{Model, Timings};
 use vlm_spec::plan::Plan;
 use vlm_spec::preprocess::{Clip, Media, Picture, preprocess, preprocess_clip};
 
-use super::arguments::{BackendName, Input, load};
+use super::arguments::{Input, load};
 use super::output::note;
 use super::request::Asked;
 use super::watch::Watch;
 
 /// A model with a request, ready to run.
-pub(super) struct Ready {
-    pub(super) model: Model<Cpu>,
+pub(super) struct Ready<B: Backend> {
+    pub(super) model: Model<B>,
     pub(super) asked: Asked,
     pub(super) media: Media,
     pub(super) timings: Timings,
 }
 
-/// Reads the media, loads the model. A file that cannot be read is found before weights are.
-pub(super) fn prepare(input: &Input, watch: &Watch) -> Result<Ready> {
+/// Reads the media, loads the model onto a backend. A file that cannot be read is found before weights are.
+pub(super) fn prepare<B: Backend>(input: &Input, backend: B, watch: &Watch) -> Result<Ready<B>> {
     let asked = Asked::read(input)?;
     let (raw, checkpoint) = load(input.family.as_deref(), &input.checkpoint)?;
     let plan = input.settings.plan(&raw, &checkpoint)?;
     if let Some(tokens) = context_length(&checkpoint) {
         watch.set_context(tokens);
     }
-    let backend = match input.backend {
-        BackendName::Cpu => Cpu::new(input.threads)?,
-        BackendName::Auto => {
-            let cpu = Cpu::new(input.threads)?;
-            watch.note("backend: cpu");
-            cpu
-        }
-    };
     let mut timings = Timings::default();
     let media = Timings::measure(&mut timings.preprocess, || {
         Ok(Media {

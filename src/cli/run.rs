@@ -7,6 +7,7 @@ use vlm_spec::generate::{Finish, Sampling};
 use vlm_spec::model::Timings;
 
 use super::arguments::RunCommand;
+use super::backend::{choose, on_backend};
 use super::output::{Status, print, print_json, print_on};
 use super::ready::{peak_memory, prepare, report, timings_json};
 use super::watch::Watch;
@@ -15,9 +16,20 @@ pub(super) fn run(command: &RunCommand) -> Result<Status> {
     let sampling =
         Sampling { temperature: command.temperature, top_p: command.top_p, seed: command.seed }
             .check()?;
+    let watch = Watch::start(command.input.quiet);
+    on_backend!(choose(&command.input, &watch)?, |backend| answer(
+        command, sampling, backend, &watch
+    ))
+}
+
+fn answer<B: Backend>(
+    command: &RunCommand,
+    sampling: Sampling,
+    backend: B,
+    watch: &Watch,
+) -> Result<Status> {
     let input = &command.input;
-    let watch = Watch::start(input.quiet);
-    let ready = prepare(input, &watch)?;
+    let ready = prepare(input, backend, watch)?;
     let mut stream = ready.model.prompts().tokenizer().decode_stream(true);
     let mut text = String::new();
     let mut read = true;
@@ -37,7 +49,7 @@ pub(super) fn run(command: &RunCommand) -> Result<Status> {
             &ready.media,
             command.max_tokens,
             sampling,
-            &watch,
+            watch,
             &mut on_token,
         )
         .inspect_err(|error| {
@@ -64,6 +76,7 @@ pub(super) fn run(command: &RunCommand) -> Result<Status> {
             "finish": generated.finish.name(),
             "prompt_tokens": generated.prompt_tokens,
             "backend": ready.model.backend().name(),
+            "device": ready.model.backend().device_name(),
             "timings_ms": timings_json(&timings),
             "peak_rss_bytes": peak_memory(),
         }))?;

@@ -9,19 +9,24 @@ use vlm_spec::prompt::Request;
 use vlm_spec::score::{Score, without_media};
 
 use super::arguments::ScoreCommand;
+use super::backend::{choose, on_backend};
 use super::output::{Status, print, print_json, table};
 use super::ready::{Ready, peak_memory, prepare, report, timings_json};
 use super::watch::Watch;
 
 pub(super) fn run(command: &ScoreCommand) -> Result<Status> {
+    let watch = Watch::start(command.input.quiet);
+    on_backend!(choose(&command.input, &watch)?, |backend| rate(command, backend, &watch))
+}
+
+fn rate<B: Backend>(command: &ScoreCommand, backend: B, watch: &Watch) -> Result<Status> {
     let input = &command.input;
-    let watch = Watch::start(input.quiet);
-    let ready = prepare(input, &watch)?;
+    let ready = prepare(input, backend, watch)?;
     let mut timings = ready.timings;
     let text = &command.continuation;
     let score =
-        ready.model.score(ready.asked.request(), &ready.media, text, &watch, &mut timings)?;
-    let bare = bare(&ready, command, &watch)?;
+        ready.model.score(ready.asked.request(), &ready.media, text, watch, &mut timings)?;
+    let bare = bare(&ready, command, watch)?;
     watch.clear();
     if command.json {
         let mut all = Map::from_iter([
@@ -31,6 +36,7 @@ pub(super) fn run(command: &ScoreCommand) -> Result<Status> {
         all.extend(document(&score));
         all.insert("without_media".to_owned(), json!(bare.as_ref().map(document)));
         all.insert("backend".to_owned(), json!(ready.model.backend().name()));
+        all.insert("device".to_owned(), json!(ready.model.backend().device_name()));
         all.insert("timings_ms".to_owned(), timings_json(&timings));
         all.insert("peak_rss_bytes".to_owned(), json!(peak_memory()));
         print_json(&Value::Object(all))?;
@@ -46,7 +52,7 @@ pub(super) fn run(command: &ScoreCommand) -> Result<Status> {
 }
 
 /// The score behind the same messages with their media taken out, where there are any.
-fn bare(ready: &Ready, command: &ScoreCommand, watch: &Watch) -> Result<Option<Score>> {
+fn bare<B: Backend>(ready: &Ready<B>, command: &ScoreCommand, watch: &Watch) -> Result<Option<Score>> {
     let asked = &ready.asked;
     if !asked.has_media() {
         return Ok(None);

@@ -6,11 +6,13 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use vlm_spec::backend::Backend;
 use vlm_spec::checkpoint::weights::Listing;
 use vlm_spec::error::{Error, ErrorKind, Result};
 use vlm_spec::model::{Trace, TraceTensor, write_trace};
 
 use super::arguments::TraceCommand;
+use super::backend::{choose, on_backend};
 use super::output::{Status, print, print_json, table};
 use super::ready::{prepare, report};
 use super::watch::Watch;
@@ -18,13 +20,17 @@ use super::watch::Watch;
 pub(super) fn run(command: &TraceCommand) -> Result<Status> {
     admit(&command.out, Path::new(&command.input.checkpoint))?;
     let watch = Watch::start(command.input.quiet);
-    let ready = prepare(&command.input, &watch)?;
+    on_backend!(choose(&command.input, &watch)?, |backend| record(command, backend, &watch))
+}
+
+fn record<B: Backend>(command: &TraceCommand, backend: B, watch: &Watch) -> Result<Status> {
+    let ready = prepare(&command.input, backend, watch)?;
     let mut timings = ready.timings;
     let trace = ready.model.trace_observed(
         ready.asked.request(),
         &ready.media,
         command.max_tokens,
-        &watch,
+        watch,
         &mut timings,
     )?;
     watch.clear();

@@ -88,6 +88,10 @@ impl Backend for Cpu {
         "cpu"
     }
 
+    fn device_name(&self) -> Option<&str> {
+        None
+    }
+
     fn upload(&self, values: Vec<f32>, rows: usize, width: usize) -> Result<Tensor> {
         Tensor::new(values, rows, width)
     }

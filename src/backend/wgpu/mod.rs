@@ -70,6 +70,10 @@ impl Backend for Wgpu {
         "wgpu"
     }
 
+    fn device_name(&self) -> Option<&str> {
+        Some(&self.device().name)
+    }
+
     fn upload(&self, values: Vec<f32>, rows: usize, width: usize) -> Result<Tensor> {
         Tensor::upload(&self.stream, &values, rows, width)
     }
