@@ -175,7 +175,11 @@ fn settings() {
         .say("run llava hi --raw --system x")
         .say("run llava")
         .say("run llava hi -q -n 4")
-        .say("run llava hi --backend auto -n 4");
+        .say("run llava hi --backend auto -n 4")
+        .say("run llava hi --device 0")
+        .say("run llava hi --backend wgpu")
+        .say("trace llava hi --backend wgpu --device 3 --out t.safetensors")
+        .say("score llava hi --continuation x --backend auto --device nvidia");
     assert_session!("run_settings", session);
     let sampled = |seed: &str| {
         session.stdout(&["run", "llava", "hi", "--temperature", "2", "--seed", seed, "-n", "20"])
@@ -224,6 +228,7 @@ fn json_is_one_document() {
             "finish",
             "prompt_tokens",
             "backend",
+            "device",
             "timings_ms",
             "peak_rss_bytes",
         ]

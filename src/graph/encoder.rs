@@ -1,14 +1,11 @@
-//! An encoder: front → tower → features → connector rows, one media item at a time.
-//!
-//! Views of a picture that do not see each other go through the tower in batches, so that memory does not grow with their
-//! number.
+//! An encoder: front → tower → features → connector rows. `pictures.rs` says what of pictures goes through it together.
 
 use super::attend::{Angles, Keys};
 use super::block::{Block, Sight};
 use super::connector::{Connector, Grid};
 use super::front::{Front, Views};
 use super::masks::{Masks, pairs};
-use super::{Loader, NormWeights, Pulse, TensorSource, grid, rope, tables};
+use super::{Loader, NormWeights, Pulse, TensorSource, rope, tables};
 use crate::backend::Backend;
 use crate::descriptor::block::MaskRule;
 use crate::descriptor::tower::Concat;
@@ -17,34 +14,30 @@ use crate::layout::Arrangement;
 use crate::plan::graph::{EncoderPlan, StackPlan};
 use crate::plan::tensors::Component;
 
-/// Rows that go through the tower at once, if a single view has not more.
-const BATCH_ROWS: usize = 4096;
-
-/// One media item as the encoder takes it.
+/// A picture as the encoder takes it.
 #[derive(Debug, Clone)]
-pub enum EncoderInput {
-    /// Views of a picture, all of one size.
-    Picture {
-        /// Views.
-        views: usize,
-        /// Patches down, of each view.
-        rows: usize,
-        /// Patches across, of each view.
-        cols: usize,
-        /// `[views * rows * cols, channels * frames * size²]`, in the order in which patches are emitted.
-        patches: Vec<f32>,
-        /// How the views belong together.
-        arrangement: Arrangement,
-    },
-    /// A clip as mel bands.
-    Clip {
-        /// `[bands, frames]`.
-        mel: Vec<f32>,
-        /// Frames.
-        frames: usize,
-        /// Leading frames that are sound.
-        valid: usize,
-    },
+pub struct PictureInput {
+    /// Views, all of one size.
+    pub views: usize,
+    /// Patches down, of each view.
+    pub rows: usize,
+    /// Patches across, of each view.
+    pub cols: usize,
+    /// `[views * rows * cols, channels * frames * size²]`, in the order in which patches are emitted.
+    pub patches: Vec<f32>,
+    /// How the views belong together.
+    pub arrangement: Arrangement,
+}
+
+/// A clip as the encoder takes it.
+#[derive(Debug, Clone)]
+pub struct ClipInput {
+    /// Mel bands, `[bands, frames]`.
+    pub mel: Vec<f32>,
+    /// Frames.
+    pub frames: usize,
+    /// Leading frames that are sound.
+    pub valid: usize,
 }
 
 /// What the encoder made of one item.
@@ -63,22 +56,22 @@ pub struct EncodedItem<B: Backend> {
 
 /// The encoder's weights.
 pub struct Encoder<B: Backend> {
-    plan: EncoderPlan,
-    front: Front<B>,
+    pub(super) plan: EncoderPlan,
+    pub(super) front: Front<B>,
     blocks: Vec<Block<B>>,
     leave: Option<NormWeights<B>>,
     then: Vec<Block<B>>,
-    connector: Connector<B>,
-    deep: Vec<Connector<B>>,
+    pub(super) connector: Connector<B>,
+    pub(super) deep: Vec<Connector<B>>,
     vectors: Vec<(String, B::Tensor)>,
 }
 
 /// States of one batch.
-struct States<B: Backend> {
+pub(super) struct States<B: Backend> {
     /// What is read, `[views * tokens, feature width]`.
-    features: B::Tensor,
+    pub(super) features: B::Tensor,
     /// States for the decoder's first blocks, `[views * tokens, width]`.
-    deep: Vec<B::Tensor>,
+    pub(super) deep: Vec<B::Tensor>,
 }
 
 impl<B: Backend> Encoder<B> {
@@ -116,36 +109,15 @@ impl<B: Backend> Encoder<B> {
         &self.vectors
     }
 
-    /// Encodes one item; `pulse` is called between blocks, and its error ends the call.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Media`] for a grid that the tower does not take.
-    pub fn encode(
+    /// Encodes a clip; `pulse` is called between blocks, and its error ends the call.
+    pub fn clip(
         &self,
         backend: &B,
-        item: EncoderInput,
+        clip: &ClipInput,
         pulse: Pulse<'_>,
     ) -> Result<EncodedItem<B>> {
-        match item {
-            EncoderInput::Picture { views, rows, cols, patches, arrangement } => {
-                let views = Views { count: views, rows, cols };
-                self.picture(backend, views, patches, &arrangement, pulse)
-            }
-            EncoderInput::Clip { mel, frames, valid } => {
-                self.clip(backend, &mel, frames, valid, pulse)
-            }
-        }
-    }
-
-    fn clip(
-        &self,
-        backend: &B,
-        mel: &[f32],
-        frames: usize,
-        valid: usize,
-        pulse: Pulse<'_>,
-    ) -> Result<EncodedItem<B>> {
-        let x = self.front.clip(backend, mel, frames, valid)?;
+        let ClipInput { mel, frames, valid } = clip;
+        let x = self.front.clip(backend, mel, *frames, *valid)?;
         let (rows, _) = backend.shape(&x);
         let average = self.plan.average.max(1);
         if rows / average == 0 {
@@ -164,74 +136,9 @@ impl<B: Backend> Encoder<B> {
         Ok(EncodedItem { views: 1, tower, features, deep: Vec::new(), real })
     }
 
-    fn picture(
-        &self,
-        backend: &B,
-        views: Views,
-        mut patches: Vec<f32>,
-        arrangement: &Arrangement,
-        pulse: Pulse<'_>,
-    ) -> Result<EncodedItem<B>> {
-        let block = self.plan.patch.as_ref().map_or(1, |patch| patch.block.max(1));
-        let Views { count, rows, cols } = views;
-        if count == 0 || rows == 0 || cols == 0 || rows % block != 0 || cols % block != 0 {
-            let message =
-                format!("a grid of {rows}x{cols} patches is not made of blocks of {block}");
-            return Err(Error::new(ErrorKind::Media, message));
-        }
-        let (each, views_given) = (patches.len() / count, count);
-        let (mut total, mut batch) = (count, (BATCH_ROWS / (rows * cols)).max(1));
-        if let Some(most) = self.front.most_tiles() {
-            if count > most {
-                let message = format!("a picture of {count} tiles, the tower takes {most}");
-                return Err(Error::new(ErrorKind::Media, message));
-            }
-            patches.resize(each * most, 0.0);
-            (total, batch) = (most, most);
-        }
-        let mut batches = Vec::new();
-        for first in (0..total).step_by(batch) {
-            let count = batch.min(total - first);
-            let some = if count == total {
-                std::mem::take(&mut patches)
-            } else {
-                patches.get(first * each..(first + count) * each).unwrap_or_default().to_vec()
-            };
-            let views = Views { count, rows, cols };
-            let number = arrangement.number.unwrap_or(1);
-            let real = if total > views_given { views_given } else { count };
-            let x = self.front.pictures(backend, some, views, number)?;
-            batches.push(self.tower(backend, x, views, block, (real, number), pulse)?);
-        }
-        drop(patches);
-        let join = |parts: Vec<&B::Tensor>| match parts[..] {
-            [one] => Ok(one.clone()),
-            _ => backend.concat(&parts),
-        };
-        let tower = join(batches.iter().map(|batch| &batch.features).collect())?;
-        let grid = Grid { views: total, rows, cols, block };
-        let pooled = arrangement.pooled.as_ref();
-        let connect = |connector: &Connector<B>, x: B::Tensor| -> Result<B::Tensor> {
-            let x = connector.apply(backend, x, grid, pooled)?;
-            match &arrangement.canvas {
-                Some(canvas) => grid::arrange(backend, &x, total, canvas),
-                None => Ok(x),
-            }
-        };
-        let features = connect(&self.connector, tower.clone())?;
-        let mut deep = Vec::new();
-        for (index, connector) in self.deep.iter().enumerate() {
-            let states: Vec<_> = batches.iter().filter_map(|batch| batch.deep.get(index)).collect();
-            deep.push(connect(connector, join(states)?)?);
-        }
-        let (made, _) = backend.shape(&features);
-        let real = if total == count { made } else { made / total * count };
-        Ok(EncodedItem { views: total, tower, features, deep, real })
-    }
-
     /// What is read of a batch: `x` holds the rows of all its views, of which the first `real` are not black;
     /// `number` is that of their arrangement.
-    fn tower(
+    pub(super) fn tower(
         &self,
         backend: &B,
         mut x: B::Tensor,

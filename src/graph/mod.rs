@@ -12,6 +12,7 @@ mod front;
 mod grid;
 mod interpolate;
 mod masks;
+mod pictures;
 mod rope;
 mod sight;
 mod tables;
@@ -20,7 +21,7 @@ mod unsupported;
 use std::ops::Range;
 
 pub use self::decoder::{Decoder, DecoderCache};
-pub use self::encoder::{EncodedItem, Encoder, EncoderInput};
+pub use self::encoder::{ClipInput, EncodedItem, Encoder, PictureInput};
 pub use self::sight::{Prospect, SeenStates};
 pub use self::unsupported::unsupported;
 use crate::backend::{Activation, Backend, Epilogue, Norm};

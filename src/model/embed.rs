@@ -7,7 +7,9 @@ use super::{Model, Timings};
 use crate::backend::Backend;
 use crate::descriptor::tower::Splice;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{EncodedItem, Encoder, EncoderInput, Prospect, Pulse, SeenStates};
+use crate::graph::{
+    ClipInput, EncodedItem, Encoder, PictureInput, Prospect, Pulse, SeenStates,
+};
 use crate::media::{PatchOrder, Planes, patchify};
 use crate::plan::Modality;
 use crate::plan::graph::{EncoderPlan, PatchPlan};
@@ -113,15 +115,19 @@ impl<B: Backend> Model<B> {
         let total = prompt.spans.len();
         observer.progress(Progress::Encoding { done: 0, total })?;
         let mut encoded = Vec::new();
-        for span in &prompt.spans {
+        let mut spans = &prompt.spans[..];
+        while let Some((group, rest)) = self.next_group(spans, media) {
             let pulse = || observer.progress(Progress::Encoding { done: encoded.len(), total });
-            let mut item =
-                Timings::measure(&mut timings.encode, || self.encode(span, media, &pulse))?;
-            if !stages {
-                item.tower = self.backend.upload(Vec::new(), 0, 0)?;
+            let made =
+                Timings::measure(&mut timings.encode, || self.encode(group, media, &pulse))?;
+            for mut item in made {
+                if !stages {
+                    item.tower = self.backend.upload(Vec::new(), 0, 0)?;
+                }
+                encoded.push(item);
             }
-            encoded.push(item);
             observer.progress(Progress::Encoding { done: encoded.len(), total })?;
+            spans = rest;
         }
         if total > 0 {
             Timings::measure(&mut timings.encode, || self.backend.wait())?;
@@ -138,19 +144,58 @@ impl<B: Backend> Model<B> {
         Some((encoder, plan?))
     }
 
-    fn encode(&self, span: &Span, media: &Media, pulse: Pulse<'_>) -> Result<EncodedItem<B>> {
-        let input = match span.modality {
-            Modality::Image => media.pictures.get(span.item).map(|picture| {
-                let patch = self.graph.image.as_ref().and_then(|plan| plan.patch.as_ref());
-                picture_input(picture, patch)
-            }),
-            Modality::Audio => media.clips.get(span.item).map(|clip| Ok(clip_input(clip))),
+    /// The next items that are encoded together, and those after them.
+    fn next_group<'a>(&self, spans: &'a [Span], media: &Media) -> Option<(&'a [Span], &'a [Span])> {
+        let first = spans.first()?;
+        let grid = |span: &Span| {
+            let picture = media.pictures.get(span.item).filter(|_| span.modality == Modality::Image)?;
+            let view = picture.views.first()?;
+            Some((picture.views.len(), view.height, view.width))
         };
-        let (Some(input), Some((encoder, _))) = (input, self.encoder(span.modality)) else {
+        let mut count = 1;
+        let image = self.encoder(first.modality).zip(grid(first));
+        if let Some(((encoder, plan), (mut views, height, width))) = image {
+            let size = plan.patch.as_ref().map_or(1, |patch| patch.size.max(1));
+            let more = spans.iter().skip(1).map_while(grid);
+            for (more, ..) in more.take_while(|(_, h, w)| (*h, *w) == (height, width)) {
+                if !encoder.joins(views, more, height / size, width / size) {
+                    break;
+                }
+                (views, count) = (views + more, count + 1);
+            }
+        }
+        spans.split_at_checked(count)
+    }
+
+    /// Encodes items: a clip, or pictures of one grid.
+    fn encode(
+        &self,
+        group: &[Span],
+        media: &Media,
+        pulse: Pulse<'_>,
+    ) -> Result<Vec<EncodedItem<B>>> {
+        let missing = |span: &Span| {
             let message = format!("there is no encoder for item {}", span.item + 1);
-            return Err(Error::new(ErrorKind::Media, message));
+            Error::new(ErrorKind::Media, message)
         };
-        encoder.encode(&self.backend, input?, pulse)
+        let mut pictures = Vec::new();
+        for span in group {
+            let (encoder, plan) = self.encoder(span.modality).ok_or_else(|| missing(span))?;
+            match span.modality {
+                Modality::Image => {
+                    let picture = media.pictures.get(span.item).ok_or_else(|| missing(span))?;
+                    pictures.push(picture_input(picture, plan.patch.as_ref())?);
+                }
+                Modality::Audio => {
+                    let clip = media.clips.get(span.item).ok_or_else(|| missing(span))?;
+                    return Ok(vec![encoder.clip(&self.backend, &clip_input(clip), pulse)?]);
+                }
+            }
+        }
+        match self.encoder(Modality::Image) {
+            Some((encoder, _)) => encoder.pictures(&self.backend, pictures, pulse),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Puts the rows of all items where they belong.
@@ -267,11 +312,11 @@ fn with_vectors<B: Backend>(
     Ok((all, places.into_iter().map(|(place, _)| place as u32).collect()))
 }
 
-fn clip_input(clip: &Clip) -> EncoderInput {
-    EncoderInput::Clip { mel: clip.mel.clone(), frames: clip.frames, valid: clip.valid }
+fn clip_input(clip: &Clip) -> ClipInput {
+    ClipInput { mel: clip.mel.clone(), frames: clip.frames, valid: clip.valid }
 }
 
-fn picture_input(picture: &Picture, patch: Option<&PatchPlan>) -> Result<EncoderInput> {
+fn picture_input(picture: &Picture, patch: Option<&PatchPlan>) -> Result<PictureInput> {
     let Some(patch) = patch else {
         return Err(Error::new(
             ErrorKind::Unsupported,
@@ -295,7 +340,7 @@ fn picture_input(picture: &Picture, patch: Option<&PatchPlan>) -> Result<Encoder
             patches.append(&mut made.data);
         }
     }
-    Ok(EncoderInput::Picture {
+    Ok(PictureInput {
         views: picture.views.len(),
         rows,
         cols,

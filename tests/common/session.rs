@@ -59,10 +59,11 @@ impl Session {
         fs::write(path, json.to_string()).unwrap();
     }
 
-    /// The program with arguments, in the folder.
+    /// The program with arguments, in the folder. Vulkan drivers are hidden, so that it says the same on every machine.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spec"));
         command.args(arguments).current_dir(&self.folder).env("NO_COLOR", "1");
+        command.env("VK_DRIVER_FILES", "none").env("VK_ICD_FILENAMES", "none");
         command
     }
 

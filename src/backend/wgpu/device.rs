@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ::wgpu::{
     Adapter, Backends, Device, DeviceDescriptor, DeviceType, Features, Instance,
-    InstanceDescriptor, InstanceFlags, Limits, MemoryHints, PowerPreference, Queue,
-    RequestAdapterOptions,
+    InstanceDescriptor, InstanceFlags, Limits, MemoryHints, Queue,
 };
 
 use crate::error::{Error, ErrorKind, Result};
@@ -81,6 +80,11 @@ impl Failure {
     fn note(&self, message: String) {
         let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert(message);
+    }
+
+    /// A loss is the reason for whatever else is complained about.
+    fn lose(&self, message: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
     }
 
     /// An error if anything went wrong so far; what did is said once and again.
@@ -212,19 +216,11 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
     let infos: Vec<DeviceInfo> =
         adapters.iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect();
     if infos.is_empty() {
-        // asking for any says why there is none
-        let any = RequestAdapterOptions {
-            power_preference: PowerPreference::HighPerformance,
-            ..RequestAdapterOptions::default()
-        };
+        // what the libraries say about why names interfaces that are not even on this system
         let message = "there is no device for compute shaders";
-        let error = Error::new(ErrorKind::Backend, message).with_hint(
+        return Err(Error::new(ErrorKind::Backend, message).with_hint(
             "a driver for Vulkan, Metal or Direct3D 12 is needed; `--backend cpu` needs none",
-        );
-        return Err(match pollster::block_on(instance().request_adapter(&any)) {
-            Err(reason) => error.with_source(reason.to_string()),
-            Ok(_) => error,
-        });
+        ));
     }
     let info = choose(&infos, options.device.as_deref())?.clone();
     let Some(adapter) = adapters.get(info.index) else {
@@ -255,7 +251,7 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
         errors.note(first_line(&error));
     }));
     device.set_device_lost_callback(move |_, reason| {
-        losses.note(format!("device `{name}` was lost: {}", reason.trim()));
+        losses.lose(format!("device `{name}` was lost: {}", reason.trim()));
     });
     Ok(Opened { device, queue, info, limits, subgroups, half_precision, failure })
 }

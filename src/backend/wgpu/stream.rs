@@ -95,7 +95,7 @@ impl Stream {
 
     /// Records one run of a kernel.
     pub(super) fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<()> {
-        self.opened.failure.check()?;
+        self.healthy()?;
         let Dispatch { kernel, output, inputs, parameters, groups, work } = dispatch;
         if groups.contains(&0) {
             return Ok(());
@@ -133,7 +133,7 @@ impl Stream {
 
     /// The first `bytes` bytes of a buffer, when all that was recorded has run.
     pub(super) fn read(&self, memory: &Memory, bytes: u64) -> Result<Vec<u8>> {
-        self.opened.failure.check()?;
+        self.healthy()?;
         if bytes == 0 {
             return Ok(Vec::new());
         }
@@ -164,12 +164,12 @@ impl Stream {
         let result = loop {
             match mapped.recv_timeout(Duration::from_millis(50)) {
                 Ok(result) => break result,
-                Err(RecvTimeoutError::Timeout) => self.opened.failure.check()?,
+                Err(RecvTimeoutError::Timeout) => self.healthy()?,
                 Err(reason) => return Err(failed(reason.to_string())),
             }
         };
         result.map_err(|reason| failed(reason.to_string()))?;
-        self.opened.failure.check()?;
+        self.healthy()?;
         let view = staging.get_mapped_range(..).map_err(|reason| failed(reason.to_string()))?;
         let mut read = view.to_vec();
         read.truncate(bytes as usize);
@@ -208,12 +208,12 @@ impl Stream {
         self.uploaded.store(0, Ordering::Relaxed);
         let sent = self.send(&mut self.recording());
         self.wait(sent)?;
-        self.opened.failure.check()
+        self.healthy()
     }
 
     /// Sends what is recorded and waits until it has run.
     pub(super) fn finish(&self) -> Result<()> {
-        self.opened.failure.check()?;
+        self.healthy()?;
         let sent = {
             let mut recording = self.recording();
             if recording.encoder.is_none() && recording.sent.is_none() {
@@ -222,7 +222,17 @@ impl Stream {
             self.send(&mut recording)
         };
         self.wait(sent)?;
-        self.opened.failure.check()
+        self.healthy()
+    }
+
+    /// An error if anything went wrong so far.
+    fn healthy(&self) -> Result<()> {
+        let failure = &self.opened.failure;
+        failure.check().or_else(|_| {
+            // that the device is lost is told by a callback, which waits for somebody to ask; it is the reason for the rest
+            let _ = self.opened.device.poll(PollType::Poll);
+            failure.check()
+        })
     }
 
     fn recording(&self) -> MutexGuard<'_, Recording> {
@@ -249,7 +259,10 @@ impl Stream {
 
     fn wait(&self, sent: SubmissionIndex) -> Result<()> {
         let wait = PollType::Wait { submission_index: Some(sent), timeout: None };
-        self.opened.device.poll(wait).map(|_| ()).map_err(|reason| {
+        let waited = self.opened.device.poll(wait);
+        // what went wrong before is why waiting fails
+        self.healthy()?;
+        waited.map(|_| ()).map_err(|reason| {
             Error::new(ErrorKind::Backend, "waiting for the device failed")
                 .with_source(reason.to_string())
         })

@@ -12,6 +12,7 @@ use super::kernel::{Abilities, Kernel};
 use super::*;
 use crate::backend::cpu::Cpu;
 use crate::backend::{KeyRanges, Mask, NormKind};
+use crate::error::ErrorKind;
 use crate::tensor::{Dtype, SharedBytes};
 
 const ACTIVATIONS: [Activation; 7] = [
@@ -492,6 +493,26 @@ fn what_does_not_fit_is_an_error() {
     assert!(Tensor::new(&backend.stream, usize::MAX, 2).is_err());
     // the device still works
     assert_eq!(backend.download(&x).unwrap(), values(12, 1));
+}
+
+/// A device that goes away is one error, then and ever after, and no panic.
+#[test]
+fn a_lost_device_is_an_error() {
+    if variants().is_none() {
+        return;
+    }
+    let own = Wgpu::new(&Options::default()).unwrap();
+    let x = tensor(&own, 3, 4, 1);
+    own.stream.opened.device.destroy();
+    let lost = |result: Result<Vec<f32>>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Backend);
+        assert!(error.to_string().contains("lost"), "{error}");
+        assert!(!error.to_string().contains('\n'), "{error}");
+    };
+    lost(own.scale(&x, 2.0).and_then(|x| own.download(&x)));
+    lost(own.upload(vec![1.0], 1, 1).and_then(|x| own.download(&x)));
+    lost(own.download(&x));
 }
 
 /// Every shader in every variant is accepted and translated for the two kinds of drivers, without any being here.
