@@ -7,6 +7,8 @@
     reason = "a test may panic and print"
 )]
 
+#[path = "common/cases.rs"]
+mod cases;
 #[path = "common/clips.rs"]
 mod clips;
 #[path = "common/device.rs"]
@@ -21,19 +23,18 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cases::{answers, folders, load, read_json, request, root, try_load};
 use formula::{Options, goldens, materialise};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use stages::Worst;
 use vlm_spec::backend::Backend;
 use vlm_spec::backend::cpu::Cpu;
-use vlm_spec::checkpoint::Checkpoint;
 use vlm_spec::error::Error;
 use vlm_spec::generate::Sampling;
 use vlm_spec::model::{Model, Timings, Trace, TraceTensor};
-use vlm_spec::plan::Plan;
 use vlm_spec::preprocess::Media;
-use vlm_spec::prompt::{Conversation, Message, Request};
+use vlm_spec::prompt::Request;
 
 /// ‖a − b‖ / ‖b‖ of a stage. On the CPU as on a device, the families are at most 2e-6 away (`docs/stages.md`); the rest is room for
 /// other orders of summation and other drivers' exponentials (the reference moves by about 3e-6 between its own attention
@@ -45,34 +46,6 @@ fn scratch(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goldens").join(name);
     let _ = fs::remove_dir_all(&folder);
     folder
-}
-
-/// Where the folders are: `GOLDENS_DIR`, or those of the repository.
-fn root() -> PathBuf {
-    env::var_os("GOLDENS_DIR").map_or_else(goldens, PathBuf::from)
-}
-
-/// Every folder with recorded answers, by name.
-fn folders() -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(root())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|folder| folder.join("golden.json").exists())
-        .map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    names.sort();
-    names
-}
-
-fn read_json(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
-/// The folder that holds the answers for `name`: its own, or the one that it shares them with.
-fn answers(name: &str) -> PathBuf {
-    let folder = root().join(name);
-    let report = read_json(&folder.join("golden.json"));
-    report["same_as"].as_str().map_or_else(|| folder.clone(), |other| folder.join(other))
 }
 
 /// A complete checkpoint for `name`: one by formula, or the folder itself where it has weights.
@@ -88,34 +61,6 @@ fn complete(name: &str, scratch_name: &str) -> PathBuf {
 
 fn cpu(threads: usize) -> Cpu {
     Cpu::new(Some(threads)).unwrap()
-}
-
-fn try_load<B: Backend>(folder: &Path, backend: B) -> Result<Model<B>, Error> {
-    let checkpoint = Checkpoint::open(folder).unwrap();
-    let raw = checkpoint.find_family().unwrap();
-    let plan = Plan::resolve(&raw, &checkpoint).unwrap();
-    Model::load(&plan, backend)
-}
-
-fn load<B: Backend>(folder: &Path, backend: B) -> Model<B> {
-    try_load(folder, backend).unwrap_or_else(|error| panic!("{error}\n{}", error.problems()))
-}
-
-/// The request of a recorded case, and its pictures and clips as files.
-fn request(case: &Value) -> (Option<String>, Vec<Message>, Vec<PathBuf>, Vec<PathBuf>) {
-    let images = root().join("images");
-    let sounds = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goldens").join("clips");
-    let files = |key: &str| {
-        let items = case[key].as_array().into_iter().flatten();
-        items.map(|item| item["file"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    let pictures = files("images").iter().map(|name| images.join(name)).collect();
-    let clips = files("clips").iter().map(|name| clips::write(&sounds, name)).collect();
-    if case["raw"] == Value::Bool(true) {
-        return (Some(case["prompt"].as_str().unwrap().to_owned()), Vec::new(), pictures, clips);
-    }
-    let conversation = Conversation::from_json(&case["messages"].to_string()).unwrap();
-    (None, conversation.messages, pictures, clips)
 }
 
 /// The trace of a case.
