@@ -7,6 +7,9 @@
     reason = "a test may panic and print"
 )]
 
+#[path = "common/device.rs"]
+mod device;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,13 +21,13 @@ fn example() -> PathBuf {
 }
 
 /// What `spec run` prints for one picture.
-fn read(picture: &Path) -> String {
+fn read(picture: &Path, backend: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_spec"))
         .arg("run")
         .arg(example())
         .arg("--image")
         .arg(picture)
-        .args(["--threads", "1", "--quiet", "Read the number."])
+        .args(["--backend", backend, "--threads", "1", "--quiet", "Read the number."])
         .output()
         .unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -70,7 +73,7 @@ fn held_out_numbers_are_read() {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(label) = labels.get(index) else { break };
-                    let answer = read(&example().join("pictures").join(&label.file));
+                    let answer = read(&example().join("pictures").join(&label.file), "cpu");
                     answers.lock().unwrap()[index] = answer;
                 }
             });
@@ -96,4 +99,17 @@ fn held_out_numbers_are_read() {
     assert!(right_numbers * 100 >= 500 * 93, "{right_numbers} of 500 numbers");
     // a near-tie may fall the other way under another order of summation, once in a long while
     assert!(as_reference >= 499, "{as_reference} of 500 as the reference");
+}
+
+/// Every 12th picture on a device: the very answers of the CPU.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_device_reads_what_the_cpu_reads() {
+    if device::wgpu().is_none() {
+        return;
+    }
+    for label in labels().iter().step_by(12) {
+        let picture = example().join("pictures").join(&label.file);
+        assert_eq!(read(&picture, "wgpu"), read(&picture, "cpu"), "{}", label.file);
+    }
 }

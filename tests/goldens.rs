@@ -7,8 +7,12 @@
     reason = "a test may panic and print"
 )]
 
+#[path = "common/cases.rs"]
+mod cases;
 #[path = "common/clips.rs"]
 mod clips;
+#[path = "common/device.rs"]
+mod device;
 #[path = "common/formula.rs"]
 mod formula;
 #[path = "common/stages.rs"]
@@ -19,99 +23,48 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cases::{answers, folders, load, read_json, request, root, try_load};
 use formula::{Options, goldens, materialise};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use stages::Worst;
 use vlm_spec::backend::Backend;
 use vlm_spec::backend::cpu::Cpu;
-use vlm_spec::checkpoint::Checkpoint;
 use vlm_spec::error::Error;
 use vlm_spec::generate::Sampling;
 use vlm_spec::model::{Model, Timings, Trace, TraceTensor};
-use vlm_spec::plan::Plan;
 use vlm_spec::preprocess::Media;
-use vlm_spec::prompt::{Conversation, Message, Request};
+use vlm_spec::prompt::Request;
 
-/// ‖a − b‖ / ‖b‖ of a stage. The families are at most 2e-6 away (`docs/stages.md`); the rest is room for other orders of summation (the
-/// reference moves by about 3e-6 between its own attention implementations). The contract allows 1e-4.
+/// ‖a − b‖ / ‖b‖ of a stage. On the CPU as on a device, the families are at most 2e-6 away (`docs/stages.md`); the rest is room for
+/// other orders of summation and other drivers' exponentials (the reference moves by about 3e-6 between its own attention
+/// implementations). The contract allows 1e-4.
 const TOLERANCE: f64 = 2e-5;
 
+/// An empty folder. Tests that run at the same time need other names.
 fn scratch(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goldens").join(name);
     let _ = fs::remove_dir_all(&folder);
     folder
 }
 
-/// Where the folders are: `GOLDENS_DIR`, or those of the repository.
-fn root() -> PathBuf {
-    env::var_os("GOLDENS_DIR").map_or_else(goldens, PathBuf::from)
-}
-
-/// Every folder with recorded answers, by name.
-fn folders() -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(root())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|folder| folder.join("golden.json").exists())
-        .map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    names.sort();
-    names
-}
-
-fn read_json(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
-/// The folder that holds the answers for `name`: its own, or the one that it shares them with.
-fn answers(name: &str) -> PathBuf {
-    let folder = root().join(name);
-    let report = read_json(&folder.join("golden.json"));
-    report["same_as"].as_str().map_or_else(|| folder.clone(), |other| folder.join(other))
-}
-
 /// A complete checkpoint for `name`: one by formula, or the folder itself where it has weights.
-fn complete(name: &str) -> PathBuf {
+fn complete(name: &str, scratch_name: &str) -> PathBuf {
     let fixture = root().join(name);
     if !fixture.join("weights.json").exists() {
         return fixture;
     }
-    let folder = scratch(name);
+    let folder = scratch(scratch_name);
     materialise(&fixture, &folder, &Options::default()).unwrap();
     folder
 }
 
-fn try_load(folder: &Path, threads: usize) -> Result<Model<Cpu>, Error> {
-    let checkpoint = Checkpoint::open(folder).unwrap();
-    let raw = checkpoint.find_family().unwrap();
-    let plan = Plan::resolve(&raw, &checkpoint).unwrap();
-    Model::load(&plan, Cpu::new(Some(threads)).unwrap())
-}
-
-fn load(folder: &Path, threads: usize) -> Model<Cpu> {
-    try_load(folder, threads).unwrap_or_else(|error| panic!("{error}\n{}", error.problems()))
-}
-
-/// The request of a recorded case, and its pictures and clips as files.
-fn request(case: &Value) -> (Option<String>, Vec<Message>, Vec<PathBuf>, Vec<PathBuf>) {
-    let images = root().join("images");
-    let sounds = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goldens").join("clips");
-    let files = |key: &str| {
-        let items = case[key].as_array().into_iter().flatten();
-        items.map(|item| item["file"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    let pictures = files("images").iter().map(|name| images.join(name)).collect();
-    let clips = files("clips").iter().map(|name| clips::write(&sounds, name)).collect();
-    if case["raw"] == Value::Bool(true) {
-        return (Some(case["prompt"].as_str().unwrap().to_owned()), Vec::new(), pictures, clips);
-    }
-    let conversation = Conversation::from_json(&case["messages"].to_string()).unwrap();
-    (None, conversation.messages, pictures, clips)
+fn cpu(threads: usize) -> Cpu {
+    Cpu::new(Some(threads)).unwrap()
 }
 
 /// The trace of a case.
-fn run_case(model: &Model<Cpu>, case: &Value) -> Result<Trace, Error> {
+fn run_case<B: Backend>(model: &Model<B>, case: &Value) -> Result<Trace, Error> {
     let (raw, messages, files, clips) = request(case);
     let media = model.media(&files, &clips)?;
     let request = match &raw {
@@ -131,7 +84,12 @@ struct Outcome {
 }
 
 /// Holds every recorded tensor of every case whose name passes `wanted` against the trace of that case.
-fn hold(name: &str, model: &Model<Cpu>, tag: &str, wanted: impl Fn(&str) -> bool) -> Outcome {
+fn hold<B: Backend>(
+    name: &str,
+    model: &Model<B>,
+    tag: &str,
+    wanted: impl Fn(&str) -> bool,
+) -> Outcome {
     let fixture = answers(name);
     let report = read_json(&fixture.join("golden.json"));
     let bytes = fs::read(fixture.join("golden.safetensors")).unwrap();
@@ -173,123 +131,141 @@ fn hold(name: &str, model: &Model<Cpu>, tag: &str, wanted: impl Fn(&str) -> bool
     outcome
 }
 
-/// As [`hold`], with everything equal.
-fn must_hold(name: &str, folder: &Path, tag: &str, wanted: impl Fn(&str) -> bool) {
-    let outcome = hold(name, &load(folder, 2), tag, wanted);
-    assert!(outcome.failures.is_empty(), "{}", outcome.failures.join("\n"));
-    assert!(outcome.compared >= 6, "{tag}: only {} tensors were compared", outcome.compared);
-    println!("{tag}: {} tensors, worst {:?}", outcome.compared, outcome.worst);
+/// A backend, by its name.
+struct Way<B> {
+    name: &'static str,
+    open: fn() -> B,
 }
 
-/// Every folder, every case, every stage. All that differs is listed, and `docs/stages.md` lists the same folders and stages.
-#[test]
-fn every_stage_equals_the_reference() {
-    let (mut rows, mut failures) = (BTreeMap::new(), Vec::new());
-    for name in folders() {
-        let model = match try_load(&complete(&name), 2) {
-            Ok(model) => model,
-            Err(error) => {
-                failures.push(format!("{name}: {error}\n{}", error.problems()));
-                continue;
-            }
-        };
-        let outcome = hold(&name, &model, &name, |case| !case.contains('.'));
-        println!("{name}: {} tensors, worst {:?}", outcome.compared, outcome.worst);
-        if outcome.compared < 6 {
-            failures.push(format!("{name}: only {} tensors were compared", outcome.compared));
-        }
-        failures.extend(outcome.failures);
-        rows.insert(name, (outcome.cases, outcome.worst));
+impl<B: Backend> Way<B> {
+    /// An empty folder of this backend.
+    fn scratch(&self, name: &str) -> PathBuf {
+        scratch(&format!("{}.{name}", self.name))
     }
-    assert!(failures.is_empty(), "{} differences\n{}", failures.len(), failures.join("\n"));
-    if env::var_os("GOLDENS_DIR").is_some() {
-        return;
-    }
-    let (path, page) =
-        (Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/stages.md"), stages::page(&rows));
-    if env::var_os("UPDATE_STAGES").is_some() {
-        fs::write(path, page).unwrap();
-    } else {
-        let committed = fs::read_to_string(path).unwrap();
-        assert_eq!(
-            stages::outline(&committed),
-            stages::outline(&page),
-            "`UPDATE_STAGES=1 cargo test --release --test goldens` writes docs/stages.md"
-        );
-    }
-}
 
-/// A checkpoint in half precision equals the reference run in f32 on the upcast weights, at the same tolerance.
-#[test]
-fn half_precision_weights_are_upcast_exactly() {
-    let mut held = 0;
-    for name in folders() {
-        let report = read_json(&answers(&name).join("golden.json"));
-        let same = read_json(&root().join(&name).join("golden.json"))["same_as"].is_string();
-        let cases = report["cases"].as_object().unwrap().keys();
-        for case in cases.filter(|case| case.contains('.') && !same) {
-            let dtype = match case.rsplit_once('.').unwrap().1 {
-                "bf16" => Dtype::BF16,
-                "f16" => Dtype::F16,
-                other => panic!("{name}: no type {other}"),
+    /// A model on this backend.
+    fn load(&self, folder: &Path) -> Model<B> {
+        load(folder, (self.open)())
+    }
+
+    /// As [`hold`], with everything equal.
+    fn must_hold(&self, name: &str, folder: &Path, tag: &str, wanted: impl Fn(&str) -> bool) {
+        let outcome = hold(name, &self.load(folder), tag, wanted);
+        assert!(outcome.failures.is_empty(), "{}", outcome.failures.join("\n"));
+        assert!(outcome.compared >= 6, "{tag}: only {} tensors were compared", outcome.compared);
+        println!("{tag}: {} tensors, worst {:?}", outcome.compared, outcome.worst);
+    }
+
+    /// Every folder, every case, every stage. All that differs is listed, and `docs/stages.md` lists the same folders and stages.
+    fn every_stage(&self) {
+        let (mut rows, mut failures) = (BTreeMap::new(), Vec::new());
+        for name in folders() {
+            let folder = complete(&name, &format!("{}.{name}", self.name));
+            let model = match try_load(&folder, (self.open)()) {
+                Ok(model) => model,
+                Err(error) => {
+                    failures.push(format!("{name}: {error}\n{}", error.problems()));
+                    continue;
+                }
             };
-            let tag = format!("{name}.{case}");
-            let folder = scratch(&tag);
-            let options = Options { dtype, ..Options::default() };
-            materialise(&root().join(&name), &folder, &options).unwrap();
-            must_hold(&name, &folder, &tag, |found| found == case);
-            held += 1;
+            let outcome = hold(&name, &model, &name, |case| !case.contains('.'));
+            println!("{name}: {} tensors, worst {:?}", outcome.compared, outcome.worst);
+            if outcome.compared < 6 {
+                failures.push(format!("{name}: only {} tensors were compared", outcome.compared));
+            }
+            failures.extend(outcome.failures);
+            rows.insert(name, (outcome.cases, outcome.worst));
+        }
+        assert!(failures.is_empty(), "{} differences\n{}", failures.len(), failures.join("\n"));
+        if env::var_os("GOLDENS_DIR").is_none() {
+            stages::document(self.name, &stages::table(&rows));
         }
     }
-    assert!(held >= 4 || env::var_os("GOLDENS_DIR").is_some(), "only {held} were held");
-}
 
-/// Shards with an index, and every root of tensor names, run as the published layout does.
-#[test]
-fn shards_and_other_roots_run() {
-    let pairs = |pairs: &[(&str, &str)]| {
-        pairs.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect::<Vec<_>>()
-    };
-    let llava = [
-        pairs(&[("vision_tower.vision_model.", "vision_tower.")]),
-        pairs(&[
-            ("vision_tower.vision_model.", "model.vision_tower.vision_model."),
-            ("multi_modal_projector.", "model.multi_modal_projector."),
-            ("language_model.lm_head.", "lm_head."),
-            ("language_model.model.", "model.language_model."),
-        ]),
-        pairs(&[
-            ("vision_tower.vision_model.", "model.vision_tower."),
-            ("multi_modal_projector.", "model.multi_modal_projector."),
-            ("language_model.lm_head.", "lm_head."),
-            ("language_model.model.", "model.language_model."),
-        ]),
-    ];
-    let qwen = [pairs(&[("visual.", "model.visual."), ("model.", "model.language_model.")])];
-    let all = llava
-        .iter()
-        .map(|rename| ("llava", rename))
-        .chain(qwen.iter().map(|rename| ("qwen2vl", rename)));
-    for (index, (name, rename)) in all.enumerate() {
-        let tag = format!("{name}.root{index}");
-        let folder = scratch(&tag);
-        let options = Options { shards: 1 + index, rename: rename.clone(), ..Options::default() };
-        materialise(&goldens().join(name), &folder, &options).unwrap();
-        must_hold(name, &folder, &tag, |case| case == "two");
+    /// A checkpoint in half precision equals the reference run in f32 on the upcast weights, at the same tolerance.
+    fn half_precision(&self) {
+        let mut held = 0;
+        for name in folders() {
+            let report = read_json(&answers(&name).join("golden.json"));
+            let same = read_json(&root().join(&name).join("golden.json"))["same_as"].is_string();
+            let cases = report["cases"].as_object().unwrap().keys();
+            for case in cases.filter(|case| case.contains('.') && !same) {
+                let dtype = match case.rsplit_once('.').unwrap().1 {
+                    "bf16" => Dtype::BF16,
+                    "f16" => Dtype::F16,
+                    other => panic!("{name}: no type {other}"),
+                };
+                let tag = format!("{name}.{case}");
+                let folder = self.scratch(&tag);
+                let options = Options { dtype, ..Options::default() };
+                materialise(&root().join(&name), &folder, &options).unwrap();
+                self.must_hold(&name, &folder, &tag, |found| found == case);
+                held += 1;
+            }
+        }
+        assert!(held >= 4 || env::var_os("GOLDENS_DIR").is_some(), "only {held} were held");
+    }
+
+    /// Shards with an index, and every root of tensor names, run as the published layout does.
+    fn shards_and_other_roots(&self) {
+        let pairs = |pairs: &[(&str, &str)]| {
+            let owned = |(from, to): &(&str, &str)| ((*from).to_owned(), (*to).to_owned());
+            pairs.iter().map(owned).collect::<Vec<_>>()
+        };
+        let llava = [
+            pairs(&[("vision_tower.vision_model.", "vision_tower.")]),
+            pairs(&[
+                ("vision_tower.vision_model.", "model.vision_tower.vision_model."),
+                ("multi_modal_projector.", "model.multi_modal_projector."),
+                ("language_model.lm_head.", "lm_head."),
+                ("language_model.model.", "model.language_model."),
+            ]),
+            pairs(&[
+                ("vision_tower.vision_model.", "model.vision_tower."),
+                ("multi_modal_projector.", "model.multi_modal_projector."),
+                ("language_model.lm_head.", "lm_head."),
+                ("language_model.model.", "model.language_model."),
+            ]),
+        ];
+        let qwen = [pairs(&[("visual.", "model.visual."), ("model.", "model.language_model.")])];
+        let all = llava
+            .iter()
+            .map(|rename| ("llava", rename))
+            .chain(qwen.iter().map(|rename| ("qwen2vl", rename)));
+        for (index, (name, rename)) in all.enumerate() {
+            let tag = format!("{name}.root{index}");
+            let folder = self.scratch(&tag);
+            let shards = 1 + index;
+            let options = Options { shards, rename: rename.clone(), ..Options::default() };
+            materialise(&goldens().join(name), &folder, &options).unwrap();
+            self.must_hold(name, &folder, &tag, |case| case == "two");
+        }
+    }
+
+    /// Text alone through the embedding plan is bit-identical to a plain lookup.
+    fn text_alone(&self) {
+        for name in ["llava", "qwen2vl"] {
+            let folder = self.scratch(&format!("text.{name}"));
+            materialise(&goldens().join(name), &folder, &Options::default()).unwrap();
+            let model = self.load(&folder);
+            let request = Request::Raw("The quick brown fox jumps over the lazy dog.");
+            let embedded =
+                model.embed(request, &Media::default(), &(), &mut Timings::default()).unwrap();
+            let plain = model.lookup(&embedded.prompt.ids).unwrap();
+            let backend = model.backend();
+            let (ours, plain) =
+                (backend.download(&embedded.rows).unwrap(), backend.download(&plain).unwrap());
+            assert!(embedded.prompt.ids.len() > 10);
+            assert!(ours.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
     }
 }
 
-/// `generate` gives the tokens that `trace` records, and threads do not change a bit.
-#[test]
-fn generation_equals_the_trace_on_any_number_of_threads() {
-    let folder = scratch("generation");
-    materialise(&goldens().join("qwen2vl"), &folder, &Options::default()).unwrap();
-    let report: Value =
-        serde_json::from_slice(&fs::read(goldens().join("qwen2vl/golden.json")).unwrap()).unwrap();
+/// The trace of two pictures by each of the models; `generate` gives the tokens that `trace` records.
+fn traces<B: Backend>(models: impl IntoIterator<Item = Model<B>>) -> Vec<Trace> {
+    let report = read_json(&goldens().join("qwen2vl/golden.json"));
     let (_, messages, files, clips) = request(&report["cases"]["two"]);
-    let mut traces = Vec::new();
-    for threads in [1, 2, 3] {
-        let model = load(&folder, threads);
+    let trace = |model: Model<B>| {
         let media = model.media(&files, &clips).unwrap();
         let trace = model.trace(Request::Messages(&messages), &media, 16).unwrap();
         let mut seen = Vec::new();
@@ -305,26 +281,86 @@ fn generation_equals_the_trace_on_any_number_of_threads() {
             *traced
         );
         assert_eq!(seen, generated.tokens);
-        traces.push(trace);
-    }
-    assert!(traces.windows(2).all(|pair| pair[0] == pair[1]));
+        trace
+    };
+    models.into_iter().map(trace).collect()
 }
 
-/// Text alone through the embedding plan is bit-identical to a plain lookup.
-#[test]
-fn text_alone_is_a_plain_lookup() {
-    for name in ["llava", "qwen2vl"] {
-        let folder = scratch(&format!("text.{name}"));
-        materialise(&goldens().join(name), &folder, &Options::default()).unwrap();
-        let model = load(&folder, 2);
-        let request = Request::Raw("The quick brown fox jumps over the lazy dog.");
-        let embedded =
-            model.embed(request, &Media::default(), &(), &mut Timings::default()).unwrap();
-        let plain = model.lookup(&embedded.prompt.ids).unwrap();
-        let backend = model.backend();
-        let (ours, plain) =
-            (backend.download(&embedded.rows).unwrap(), backend.download(&plain).unwrap());
-        assert!(embedded.prompt.ids.len() > 10);
-        assert!(ours.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits()));
+mod on_the_cpu {
+    use super::*;
+
+    fn way() -> Way<Cpu> {
+        Way { name: "cpu", open: || cpu(2) }
+    }
+
+    #[test]
+    fn every_stage_equals_the_reference() {
+        way().every_stage();
+    }
+
+    #[test]
+    fn half_precision_weights_are_upcast_exactly() {
+        way().half_precision();
+    }
+
+    #[test]
+    fn shards_and_other_roots_run() {
+        way().shards_and_other_roots();
+    }
+
+    #[test]
+    fn text_alone_is_a_plain_lookup() {
+        way().text_alone();
+    }
+
+    /// Threads do not change a bit.
+    #[test]
+    fn generation_equals_the_trace_on_any_number_of_threads() {
+        let folder = way().scratch("generation");
+        materialise(&goldens().join("qwen2vl"), &folder, &Options::default()).unwrap();
+        let traces = traces([1, 2, 3].map(|threads| load(&folder, cpu(threads))));
+        assert!(traces.windows(2).all(|pair| pair[0] == pair[1]));
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod on_a_device {
+    use vlm_spec::backend::wgpu::Wgpu;
+
+    use super::*;
+
+    fn way() -> Option<Way<Wgpu>> {
+        device::wgpu()?;
+        Some(Way { name: "wgpu", open: || device::wgpu().unwrap() })
+    }
+
+    #[test]
+    fn every_stage_equals_the_reference() {
+        way().iter().for_each(Way::every_stage);
+    }
+
+    #[test]
+    fn half_precision_weights_are_upcast_exactly() {
+        way().iter().for_each(Way::half_precision);
+    }
+
+    #[test]
+    fn shards_and_other_roots_run() {
+        way().iter().for_each(Way::shards_and_other_roots);
+    }
+
+    #[test]
+    fn text_alone_is_a_plain_lookup() {
+        way().iter().for_each(Way::text_alone);
+    }
+
+    /// A second run, with buffers that held other values before, does not change a bit.
+    #[test]
+    fn generation_equals_the_trace_again_and_again() {
+        let Some(way) = way() else { return };
+        let folder = way.scratch("generation");
+        materialise(&goldens().join("qwen2vl"), &folder, &Options::default()).unwrap();
+        let traces = traces([(), (), ()].map(|()| way.load(&folder)));
+        assert!(traces.windows(2).all(|pair| pair[0] == pair[1]));
     }
 }

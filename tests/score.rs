@@ -7,6 +7,8 @@
     reason = "a test may panic and print"
 )]
 
+#[path = "common/device.rs"]
+mod device;
 #[path = "common/formula.rs"]
 mod formula;
 #[path = "common/session.rs"]
@@ -18,6 +20,7 @@ use std::path::{Path, PathBuf};
 use formula::{Options, goldens, materialise};
 use serde_json::{Value, json};
 use session::{Session, assert_session};
+use vlm_spec::backend::Backend;
 use vlm_spec::backend::cpu::Cpu;
 use vlm_spec::checkpoint::Checkpoint;
 use vlm_spec::model::{Model, Timings};
@@ -29,19 +32,29 @@ use vlm_spec::score::{Score, without_media};
 use vlm_spec::{ErrorKind, Result};
 
 /// On each log-probability, in nats. Logits reach 27 and differ by up to 3e-5 between the reference's own attention
-/// implementations; a likelihood differs by at most twice as much.
+/// implementations; a likelihood differs by at most twice as much. On the CPU as on a device the largest difference is below 2e-5.
 const TOLERANCE: f64 = 1e-4;
 
-fn load(name: &str) -> Model<Cpu> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("score").join(name);
+/// A folder of goldens with weights, on a backend.
+fn load_on<B: Backend>(name: &str, backend: B) -> Model<B> {
+    let kind = Path::new(env!("CARGO_TARGET_TMPDIR")).join("score").join(backend.name());
+    let folder = kind.join(name);
     let _ = fs::remove_dir_all(&folder);
     materialise(&goldens().join(name), &folder, &Options::default()).unwrap();
     let checkpoint = Checkpoint::open(&folder).unwrap();
     let plan = Plan::resolve(&checkpoint.find_family().unwrap(), &checkpoint).unwrap();
-    Model::load(&plan, Cpu::new(Some(2)).unwrap()).unwrap()
+    Model::load(&plan, backend).unwrap()
 }
 
-fn score(model: &Model<Cpu>, messages: &Value, continuation: &str) -> Score {
+fn load(name: &str) -> Model<Cpu> {
+    load_on(name, cpu())
+}
+
+fn cpu() -> Cpu {
+    Cpu::new(Some(2)).unwrap()
+}
+
+fn score<B: Backend>(model: &Model<B>, messages: &Value, continuation: &str) -> Score {
     let conversation = Conversation::from_json(&messages.to_string()).unwrap();
     let files: Vec<PathBuf> = conversation
         .images
@@ -54,8 +67,7 @@ fn score(model: &Model<Cpu>, messages: &Value, continuation: &str) -> Score {
 }
 
 /// Every golden folder with a `score.json` (`tests/scripts/make_scores.py`): the same tokens, and each as likely.
-#[test]
-fn likelihoods_equal_the_reference() {
+fn hold_likelihoods<B: Backend>(open: impl Fn() -> B) {
     let mut folders = 0;
     for entry in fs::read_dir(goldens()).unwrap() {
         let folder = entry.unwrap().path();
@@ -63,7 +75,7 @@ fn likelihoods_equal_the_reference() {
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         let recorded: Value = serde_json::from_str(&text).unwrap();
         let continuation = recorded["continuation"].as_str().unwrap();
-        let model = load(&name);
+        let model = load_on(&name, open());
         let cases = recorded["cases"].as_array().unwrap();
         assert!(cases.len() > 1, "{name}");
         let mut worst = 0.0_f64;
@@ -90,6 +102,19 @@ fn likelihoods_equal_the_reference() {
     assert!(folders >= 6, "only {folders} folders have a score.json");
 }
 
+#[test]
+fn likelihoods_equal_the_reference() {
+    hold_likelihoods(cpu);
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn likelihoods_equal_the_reference_on_a_device() {
+    if device::wgpu().is_some() {
+        hold_likelihoods(|| device::wgpu().unwrap());
+    }
+}
+
 /// Taking the media out of messages gives the prompt that the reference has without them.
 #[test]
 fn prompts_without_media_equal_the_reference() {
@@ -114,17 +139,28 @@ fn prompts_without_media_equal_the_reference() {
     assert!(compared >= 3, "only {compared} prompts");
 }
 
-/// The likelihood of a text is that of its beginning, and of the rest behind it: a long one in several parts of logits, a
-/// part at a time, and the first token alone.
 #[test]
 fn likelihoods_do_not_depend_on_what_follows() {
-    let model = load("llava");
+    hold_parts(&load("llava"));
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn likelihoods_do_not_depend_on_what_follows_on_a_device() {
+    if let Some(device) = device::wgpu() {
+        hold_parts(&load_on("llava_full", device));
+    }
+}
+
+/// The likelihood of a text is that of its beginning, and of the rest behind it: a long one in several parts of logits, a
+/// part at a time, and the first token alone.
+fn hold_parts<B: Backend>(model: &Model<B>) {
     let messages = json!([{"role": "user", "content": "What is this?"}]);
     let long = "The cat sat on the mat, and the dog on 17 cats. ".repeat(20);
-    let all = score(&model, &messages, &long);
+    let all = score(model, &messages, &long);
     assert!(all.tokens.len() > 300);
     for length in [1, 2, 40, 700] {
-        let part = score(&model, &messages, &long[..length]);
+        let part = score(model, &messages, &long[..length]);
         // the last token may be another one where the text is cut
         for (ours, whole) in part.tokens.iter().zip(&all.tokens).take_while(|(a, b)| a.id == b.id) {
             // other blocks of rows in a product, other orders of summation
@@ -133,7 +169,7 @@ fn likelihoods_do_not_depend_on_what_follows() {
         }
     }
     // greedy text is the likeliest at every step, so no other first token beats it
-    let greedy = score(&model, &messages, &long).tokens[0].log_probability;
+    let greedy = score(model, &messages, &long).tokens[0].log_probability;
     assert!(greedy <= 0.0);
 }
 

@@ -52,7 +52,11 @@ fn rate<B: Backend>(command: &ScoreCommand, backend: B, watch: &Watch) -> Result
 }
 
 /// The score behind the same messages with their media taken out, where there are any.
-fn bare<B: Backend>(ready: &Ready<B>, command: &ScoreCommand, watch: &Watch) -> Result<Option<Score>> {
+fn bare<B: Backend>(
+    ready: &Ready<B>,
+    command: &ScoreCommand,
+    watch: &Watch,
+) -> Result<Option<Score>> {
     let asked = &ready.asked;
     if !asked.has_media() {
         return Ok(None);

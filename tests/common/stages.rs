@@ -3,6 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::{env, fs};
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -101,30 +105,55 @@ fn relative(found: &[f32], wanted: &[f32]) -> f64 {
     (difference / norm).sqrt()
 }
 
-/// The page of measured errors: one row a folder.
-pub(crate) fn page(rows: &BTreeMap<String, (usize, Worst)>) -> String {
-    let mut page = String::from(
-        "# How far apart\n\n\
-         The largest ‖ours − reference‖ / ‖reference‖ of each stage on the CPU in f32, over all cases that are recorded of a family's\n\
-         tiny checkpoint below `tests/fixtures/goldens`. Token ids, positions, pixels and generated tokens are equal, bit for bit.\n\
-         `UPDATE_STAGES=1 cargo test --release --test goldens` writes this page.\n\n",
-    );
-    let _ = writeln!(page, "| checkpoint | cases | {} |", KINDS.join(" | "));
-    let _ = writeln!(page, "|---|---|{}", "---|".repeat(KINDS.len()));
+/// The table of measured errors: one row a folder.
+pub(crate) fn table(rows: &BTreeMap<String, (usize, Worst)>) -> String {
+    let mut table = format!("| checkpoint | cases | {} |\n", KINDS.join(" | "));
+    let _ = writeln!(table, "|---|---|{}", "---|".repeat(KINDS.len()));
     for (name, (cases, worst)) in rows {
         let cells = KINDS.map(|kind| worst.get(kind).map_or(String::new(), |e| format!("{e:.0e}")));
-        let _ = writeln!(page, "| {name} | {cases} | {} |", cells.join(" | "));
+        let _ = writeln!(table, "| {name} | {cases} | {} |", cells.join(" | "));
     }
-    page
+    table
 }
 
-/// A page without its numbers: which checkpoints are there, how many cases, and which stages each has.
-pub(crate) fn outline(page: &str) -> Vec<Vec<String>> {
+/// Where in a page the table below the heading of a backend is.
+fn place(page: &str, backend: &str) -> Range<usize> {
+    let heading = format!("\n## {backend}\n");
+    let below = page.find(&heading).map_or(page.len(), |at| at + heading.len());
+    let rest = &page[below..];
+    let start = rest.find("\n|").map_or(page.len(), |at| below + at + 1);
+    let end = page[start..].find("\n\n").map_or(page.len(), |at| start + at + 1);
+    start..end
+}
+
+/// Puts `table` in the place of the one that `docs/stages.md` has for a backend, or holds the outlines of the two against
+/// each other.
+pub(crate) fn document(backend: &str, table: &str) {
+    static PAGE: Mutex<()> = Mutex::new(()); // tests of two backends write one page
+    let _alone = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/stages.md");
+    let mut page = fs::read_to_string(&path).unwrap();
+    let place = place(&page, backend);
+    if env::var_os("UPDATE_STAGES").is_some() {
+        page.replace_range(place, table);
+        fs::write(path, page).unwrap();
+    } else {
+        assert_eq!(
+            outline(&page[place]),
+            outline(table),
+            "`UPDATE_STAGES=1 cargo test --release --test goldens` writes docs/stages.md"
+        );
+    }
+}
+
+/// A table without its numbers: which checkpoints are there, how many cases, and which stages each has.
+fn outline(table: &str) -> Vec<Vec<String>> {
     let cell = |(at, cell): (usize, &str)| match cell.trim() {
         number if at > 2 && !number.is_empty() => "measured".to_owned(),
         other => other.to_owned(),
     };
-    page.lines()
+    table
+        .lines()
         .filter(|line| line.starts_with("| "))
         .skip(1)
         .map(|line| line.split('|').enumerate().map(cell).collect())
@@ -149,10 +178,17 @@ mod tests {
     fn an_outline_forgets_numbers_but_not_stages() {
         let row = |worst: &[(&'static str, f64)]| {
             let rows = [("x".to_owned(), (3, worst.iter().copied().collect()))];
-            outline(&page(&rows.into_iter().collect()))
+            outline(&table(&rows.into_iter().collect()))
         };
         assert_eq!(row(&[("logits", 1e-6)]), row(&[("logits", 2e-6)]));
         assert_ne!(row(&[("logits", 1e-6)]), row(&[("embeds", 1e-6)]));
+    }
+
+    #[test]
+    fn a_backend_has_its_own_table() {
+        let page = "# x\n\n## a\n\ntext\n\n| 1 |\n| 2 |\n\n## ab\n\n| 3 |\n";
+        assert_eq!(&page[place(page, "a")], "| 1 |\n| 2 |\n");
+        assert_eq!(&page[place(page, "ab")], "| 3 |\n");
     }
 
     #[test]

@@ -1,0 +1,94 @@
+//! What goes between host and device while a model runs: a media item's rows never come back.
+
+#![cfg(feature = "wgpu")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may panic and print"
+)]
+
+#[path = "common/cases.rs"]
+mod cases;
+#[path = "common/clips.rs"]
+mod clips;
+#[path = "common/device.rs"]
+mod device;
+#[path = "common/formula.rs"]
+mod formula;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use cases::{answers, folders, load, read_json, request, root};
+use formula::{Options, materialise};
+use serde_json::Value;
+use vlm_spec::generate::Sampling;
+use vlm_spec::prompt::Request;
+
+/// Layers with experts, and experts of each.
+///
+/// The host chooses experts by the logits of their router (`src/graph/experts.rs`), so these come back, a layer at a time.
+fn experts(config: &Value) -> (u64, u64) {
+    let text = &config["text_config"];
+    let Some(experts) = text["num_experts"].as_u64() else { return (0, 0) };
+    assert_eq!(text["decoder_sparse_step"], 1); // every layer that is not said to be without
+    let without = text["mlp_only_layers"].as_array().unwrap().len() as u64;
+    (text["num_hidden_layers"].as_u64().unwrap() - without, experts)
+}
+
+/// `generate` of n tokens, greedily, on every family, with no media, one item, and several.
+///
+/// It reads back 4 bytes a token: its number. With experts 4 bytes for each row of the decoder, expert and layer come in addition;
+/// the decoder sees every token but the last. Commands are sent once a token, since the next one depends on it; once more when the
+/// media are encoded, so that their time is known; and where router logits are read.
+#[test]
+fn nothing_is_read_back_but_the_tokens() {
+    let Some(device) = device::wgpu() else { return };
+    let mut with_experts = 0;
+    for name in folders() {
+        let fixture = root().join(&name);
+        if read_json(&fixture.join("golden.json"))["same_as"].is_string() {
+            continue; // another layout of the same weights
+        }
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("traffic").join(&name);
+        let _ = fs::remove_dir_all(&folder);
+        materialise(&fixture, &folder, &Options::default()).unwrap();
+        let (layers, experts) = experts(&read_json(&folder.join("config.json")));
+        with_experts += layers;
+        let model = load(&folder, device.clone());
+        let report = read_json(&answers(&name).join("golden.json"));
+        let mut counts = BTreeSet::new();
+        for (case, details) in report["cases"].as_object().unwrap() {
+            if case.contains('.') {
+                continue; // other weights
+            }
+            let (raw, messages, pictures, clips) = request(details);
+            let items = pictures.len() + clips.len();
+            if !counts.insert(items) {
+                continue; // what comes back does not depend on sizes
+            }
+            let media = model.media(&pictures, &clips).unwrap();
+            let asked = raw.as_deref().map_or_else(|| Request::Messages(&messages), Request::Raw);
+            for limit in [0, 1, 4] {
+                let before = (device.bytes_read_back(), device.submissions());
+                let generated = model
+                    .generate(asked, &media, limit, Sampling::default(), &mut |_| Ok(true))
+                    .unwrap();
+                let read = device.bytes_read_back() - before.0;
+                let sent = device.submissions() - before.1;
+                let tokens = generated.tokens.len() as u64;
+                let encoded = u64::from(items > 0);
+                let rows = generated.prompt_tokens as u64 + tokens.saturating_sub(1);
+                let forwards = tokens.max(1);
+                let what = format!("{name}: {case}, {tokens} tokens");
+                assert_eq!(read, 4 * tokens + 4 * rows * experts * layers, "{what}");
+                // without a token nothing asks for what the prompt's rows became, but they are computed
+                assert_eq!(sent, forwards + forwards * layers + encoded, "{what}");
+            }
+        }
+        assert!(counts.len() >= 2 && counts.contains(&1), "{name}: {counts:?}");
+    }
+    assert!(with_experts > 0, "no folder has experts");
+}
