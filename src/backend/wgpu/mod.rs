@@ -8,6 +8,7 @@ mod attention;
 mod device;
 mod elements;
 mod kernel;
+mod measure;
 mod memory;
 mod rows;
 mod stream;
@@ -27,6 +28,7 @@ use crate::error::Result;
 use crate::tensor::HostTensor;
 
 pub use self::device::{DeviceInfo, Options, best_hardware, devices};
+pub use self::measure::Peaks;
 pub use self::tensor::{Cache, Tensor};
 pub use self::weight::Weight;
 
