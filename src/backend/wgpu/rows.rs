@@ -133,7 +133,7 @@ pub(super) fn blend(
     weights: &[f32],
     count: usize,
 ) -> Result<Tensor> {
-    if count == 0 || index.len() % count != 0 || weights.len() != index.len() {
+    if count == 0 || !index.len().is_multiple_of(count) || weights.len() != index.len() {
         return Err(mismatch(format!(
             "`{}` rows with `{}` weights are not sums of `{count}`",
             index.len(),
