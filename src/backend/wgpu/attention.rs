@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::kernel::{ATTENTION_ROWS, Kernel, LONGEST_HEAD};
+use super::elements::each;
+use super::kernel::{ATTENTION_KEYS, ATTENTION_ROWS, Kernel, LONGEST_HEAD};
 use super::memory::Memory;
 use super::stream::{Dispatch, Stream};
 use super::tensor::{Tensor, mismatch};
@@ -11,6 +12,8 @@ use crate::error::Result;
 
 /// Query rows that are few: each gets workgroups of its own.
 const FEW_ROWS: usize = 15;
+/// Workgroups that keep a device busy, about; where there are fewer, the keys of few rows are divided among more.
+const BUSY_GROUPS: usize = 256;
 
 /// Keys and values `[rows, width]`.
 pub(super) struct KeysValues<'a> {
@@ -61,11 +64,19 @@ pub(super) fn attention(
     if out.count() == 0 {
         return Ok(out);
     }
+    let aligned = head_dim % 4 == 0;
     let (kernel, groups) = if rows <= FEW_ROWS {
-        (Kernel::AttentionRow { head: head_dim }, [rows, heads, 1])
+        let parts = (kv.rows / ATTENTION_KEYS).min(BUSY_GROUPS / (rows * heads)).max(1);
+        (Kernel::AttentionRow { head: head_dim, aligned }, [rows, heads, parts])
     } else {
-        let kernel = Kernel::Attention { head: head_dim, aligned: head_dim % 4 == 0 };
+        let kernel = Kernel::Attention { head: head_dim, aligned };
         (kernel, [rows.div_ceil(ATTENTION_ROWS), heads, 1])
+    };
+    let parts = groups[2];
+    // sums of the parts, with the largest score and the sum of weights of each
+    let found = match parts {
+        1 => out.clone(),
+        _ => Tensor::new(stream, rows * heads * parts, head_dim + 2)?,
     };
     let (sights, ranges) = match &sight.tables {
         Some((sights, ranges)) => (&**sights, &**ranges),
@@ -73,7 +84,7 @@ pub(super) fn attention(
     };
     stream.dispatch(&Dispatch {
         kernel,
-        output: out.memory(),
+        output: found.memory(),
         inputs: &[q.memory(), kv.keys, kv.values, sights, ranges],
         parameters: &[
             rows as u32,
@@ -84,10 +95,15 @@ pub(super) fn attention(
             sight.start,
             scale.to_bits(),
             softcap.unwrap_or(0.0).to_bits(),
+            parts as u32,
         ],
         groups,
         work: sight.pairs * 2 * q.width() as u64,
     })?;
+    if parts > 1 {
+        let kernel = Kernel::AttentionJoin { head: head_dim };
+        each(stream, kernel, &out, &[found.memory()], &[parts as u32])?;
+    }
     Ok(out)
 }
 

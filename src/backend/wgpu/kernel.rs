@@ -51,7 +51,10 @@ pub(super) enum Kernel {
     /// Rotary embedding.
     Rope,
     /// A block of rows and columns.
-    Copy,
+    Copy {
+        /// Elements are moved four at once.
+        aligned: bool,
+    },
     /// Rows by index.
     Gather,
     /// Rows to their index.
@@ -96,6 +99,13 @@ pub(super) enum Kernel {
     AttentionRow {
         /// Elements per head.
         head: usize,
+        /// Heads are read four elements at once.
+        aligned: bool,
+    },
+    /// What [`Kernel::AttentionRow`] found for parts of the keys.
+    AttentionJoin {
+        /// Elements per head.
+        head: usize,
     },
     /// Multiplications and additions without memory, to measure the device.
     Multiply,
@@ -112,6 +122,8 @@ pub(super) fn folded(groups: usize) -> [usize; 3] {
 pub(super) const SKINNY_COLUMNS: usize = 4;
 /// Query rows of one workgroup of [`Kernel::Attention`].
 pub(super) const ATTENTION_ROWS: usize = 64;
+/// Keys that a workgroup of [`Kernel::AttentionRow`] takes at a time.
+pub(super) const ATTENTION_KEYS: usize = 128;
 /// Threads of the kernels that take an element each.
 pub(super) const ELEMENT_THREADS: usize = 256;
 /// Elements of a head, at most.
@@ -159,6 +171,13 @@ impl Kernel {
                 include_str!("shaders/parts/rows_any.wgsl")
             }
         };
+        let heads = |aligned: bool| {
+            if aligned {
+                include_str!("shaders/parts/heads_aligned.wgsl")
+            } else {
+                include_str!("shaders/parts/heads_any.wgsl")
+            }
+        };
         let activations = include_str!("shaders/parts/activations.wgsl");
         let elements = include_str!("shaders/parts/elements.wgsl");
         // `enable` must come first
@@ -190,7 +209,8 @@ impl Kernel {
                 add(elements);
                 add(include_str!("shaders/rope.wgsl"));
             }
-            Self::Copy => {
+            Self::Copy { aligned } => {
+                add(if aligned { "alias Element = vec4<f32>;" } else { "alias Element = f32;" });
                 add(elements);
                 add(include_str!("shaders/copy.wgsl"));
             }
@@ -238,19 +258,21 @@ impl Kernel {
             Self::Attention { head, aligned } => {
                 add(&format!("const HEAD: u32 = {head}u;"));
                 add(include_str!("shaders/parts/sight.wgsl"));
-                add(if aligned {
-                    include_str!("shaders/parts/heads_aligned.wgsl")
-                } else {
-                    include_str!("shaders/parts/heads_any.wgsl")
-                });
+                add(heads(aligned));
                 add(include_str!("shaders/attention.wgsl"));
             }
-            Self::AttentionRow { head } => {
+            Self::AttentionRow { head, aligned } => {
                 add(&format!("const HEAD: u32 = {head}u;"));
-                add("const THREADS: u32 = 128u;");
+                add(&format!("const THREADS: u32 = {ATTENTION_KEYS}u;"));
                 add(include_str!("shaders/parts/sight.wgsl"));
+                add(heads(aligned));
                 add(reduce);
                 add(include_str!("shaders/attention_row.wgsl"));
+            }
+            Self::AttentionJoin { head } => {
+                add(&format!("const HEAD: u32 = {head}u;"));
+                add(elements);
+                add(include_str!("shaders/attention_join.wgsl"));
             }
             Self::Multiply => add(include_str!("shaders/multiply.wgsl")),
         }
@@ -265,7 +287,8 @@ impl Kernel {
             Self::Combine,
             Self::Norm,
             Self::Rope,
-            Self::Copy,
+            Self::Copy { aligned: false },
+            Self::Copy { aligned: true },
             Self::Gather,
             Self::Scatter,
             Self::Blend,
@@ -282,10 +305,12 @@ impl Kernel {
             }
         }
         for &head in heads {
-            all.push(Self::Attention { head, aligned: false });
-            all.push(Self::AttentionRow { head });
-            if head % 4 == 0 {
-                all.push(Self::Attention { head, aligned: true });
+            all.push(Self::AttentionJoin { head });
+            for aligned in [false, true] {
+                if !aligned || head % 4 == 0 {
+                    all.push(Self::Attention { head, aligned });
+                    all.push(Self::AttentionRow { head, aligned });
+                }
             }
         }
         all

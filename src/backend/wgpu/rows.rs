@@ -25,13 +25,17 @@ fn copy(
     stride: usize,
 ) -> Result<()> {
     let count = block.rows * block.width;
-    let numbers = [count, block.width, block.from, block.stride, to, stride];
+    let mut numbers = [count, block.width, block.from, block.stride, to, stride];
+    let aligned = numbers.iter().all(|number| number % 4 == 0);
+    if aligned {
+        numbers = numbers.map(|number| number / 4);
+    }
     stream.dispatch(&Dispatch {
-        kernel: Kernel::Copy,
+        kernel: Kernel::Copy { aligned },
         output,
         inputs: &[block.memory],
         parameters: &numbers.map(|number| number as u32),
-        groups: folded(count.div_ceil(ELEMENT_THREADS)),
+        groups: folded(numbers[0].div_ceil(ELEMENT_THREADS)),
         work: count as u64,
     })
 }
@@ -129,7 +133,7 @@ pub(super) fn blend(
     weights: &[f32],
     count: usize,
 ) -> Result<Tensor> {
-    if count == 0 || index.len() % count != 0 || weights.len() != index.len() {
+    if count == 0 || !index.len().is_multiple_of(count) || weights.len() != index.len() {
         return Err(mismatch(format!(
             "`{}` rows with `{}` weights are not sums of `{count}`",
             index.len(),

@@ -313,6 +313,7 @@ fn rotations() {
 #[test]
 fn rows_and_columns_move() {
     alike!(0.0, "columns", |backend| backend.columns(&tensor(backend, 7, 33, 1), 5, 17).unwrap());
+    alike!(0.0, "fours", |backend| backend.columns(&tensor(backend, 7, 32, 1), 8, 20).unwrap());
     alike!(0.0, "rows", |backend| backend.rows(&tensor(backend, 7, 33, 1), 2, 4).unwrap());
     alike!(0.0, "no rows", |backend| backend.rows(&tensor(backend, 7, 33, 1), 7, 0).unwrap());
     alike!(0.0, "concat", |backend| {
@@ -380,6 +381,8 @@ fn attention_with_every_mask() {
         (1, 1, 1, 1, 1),
         (1, 300, 4, 2, 6),
         (3, 129, 2, 1, 72),
+        (2, 1000, 4, 2, 72),
+        (5, 999, 1, 1, 33),
         (15, 40, 3, 3, 130),
         (16, 31, 2, 2, 8),
         (63, 64, 2, 1, 33),

@@ -90,7 +90,7 @@ impl Weight {
             residual.expect("the residual", rows, self.outputs)?;
         }
         let out = Tensor::new(stream, rows, self.outputs)?;
-        let (dtype, aligned) = (self.dtype, self.inputs % 4 == 0 && self.inputs > 0);
+        let (dtype, aligned) = (self.dtype, self.inputs.is_multiple_of(4) && self.inputs > 0);
         for shard in &self.shards {
             let (kernel, groups) = if rows <= FEW_ROWS {
                 let kernel = Kernel::Skinny { dtype, aligned, rows: rows.next_power_of_two() };

@@ -1,4 +1,5 @@
-// Copies a block of columns of some rows to a place in another matrix.
+// Copies a block of columns of some rows to a place in another matrix. An Element is one number, or four where everything
+// is a multiple of four; all sizes are counted in them.
 
 struct Parameters {
     count: u32,
@@ -11,8 +12,8 @@ struct Parameters {
 
 var<immediate> parameters: Parameters;
 
-@group(0) @binding(0) var<storage, read_write> output: array<f32>;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read_write> output: array<Element>;
+@group(0) @binding(1) var<storage, read> x: array<Element>;
 
 @compute @workgroup_size(256)
 fn main(place: Place) {

@@ -9,6 +9,7 @@ struct Parameters {
     start: u32,
     scale: f32,
     cap: f32, // scores are bent to cap tanh(score / cap); 0: they are not
+    parts: u32, // workgroups that divide the keys of a row; used for few rows
 }
 
 var<immediate> parameters: Parameters;
