@@ -66,7 +66,7 @@ fn checkpoint(name: &str, test: &str) -> PathBuf {
 fn alike(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-        let same = found == expected
+        let same = found.to_bits() == expected.to_bits()
             || (found.is_nan() && expected.is_nan())
             || (found - expected).abs() <= tolerance * expected.abs().max(1.0);
         assert!(same, "{what}: element {index} is {found:e}, expected {expected:e}");
