@@ -233,11 +233,14 @@ impl<B: Backend> Way<B> {
             .map(|rename| ("llava", rename))
             .chain(qwen.iter().map(|rename| ("qwen2vl", rename)));
         for (index, (name, rename)) in all.enumerate() {
+            if env::var_os("GOLDENS_DIR").is_some() && !root().join(name).exists() {
+                continue; // others were recorded there
+            }
             let tag = format!("{name}.root{index}");
             let folder = self.scratch(&tag);
             let shards = 1 + index;
             let options = Options { shards, rename: rename.clone(), ..Options::default() };
-            materialise(&goldens().join(name), &folder, &options).unwrap();
+            materialise(&root().join(name), &folder, &options).unwrap();
             self.must_hold(name, &folder, &tag, |case| case == "two");
         }
     }

@@ -12,7 +12,8 @@ const PIECES: u32 = (HEAD_QUADS + 7u) / 8u; // pieces of 32 columns of the outpu
 
 var<workgroup> staged: array<vec4<f32>, 384>; // queries 0.. and keys 256.., or values
 var<workgroup> shares: array<vec4<f32>, 512>; // e^(score - most), 32 keys for each row
-var<workgroup> maxima: array<vec4<f32>, 128>; // of 8 threads for each row
+// of 8 threads for each row; no vectors, since several threads must not write into one
+var<workgroup> maxima: array<f32, 512>;
 var<workgroup> reach: vec2<u32>;
 
 // Rows lie 64 bytes apart: without the exchange threads would ask the same banks.
@@ -108,13 +109,15 @@ fn main(
                 scores[i][j] = score;
                 own = max(own, score);
             }
-            maxima[(thread.y + 16u * i) * 2u + thread.x / 4u][thread.x % 4u] = own;
+            maxima[(thread.y + 16u * i) * 8u + thread.x] = own;
         }
         workgroupBarrier();
         for (var i = 0u; i < 4u; i++) {
             let row = thread.y + 16u * i;
-            let pairs = max(maxima[row * 2u], maxima[row * 2u + 1u]);
-            let now = max(most[i], max(max(pairs.x, pairs.y), max(pairs.z, pairs.w)));
+            var now = most[i];
+            for (var other = 0u; other < 8u; other++) {
+                now = max(now, maxima[row * 8u + other]);
+            }
             let faded = exp2(most[i] - now);
             var weights = vec4(0.0);
             for (var j = 0u; j < 4u; j++) {
@@ -159,13 +162,15 @@ fn main(
     // every thread has the total of its own keys
     workgroupBarrier();
     for (var i = 0u; i < 4u; i++) {
-        maxima[(thread.y + 16u * i) * 2u + thread.x / 4u][thread.x % 4u] = total[i];
+        maxima[(thread.y + 16u * i) * 8u + thread.x] = total[i];
     }
     workgroupBarrier();
     for (var i = 0u; i < 4u; i++) {
         let line = thread.y + 16u * i;
-        let parts = maxima[line * 2u] + maxima[line * 2u + 1u];
-        let whole = (parts.x + parts.y) + (parts.z + parts.w);
+        var whole = 0.0;
+        for (var other = 0u; other < 8u; other++) {
+            whole += maxima[line * 8u + other];
+        }
         let factor = select(0.0, 1.0 / whole, whole != 0.0); // a row that sees nothing gives zeros
         let row = top + line;
         for (var piece = 0u; piece < PIECES; piece++) {

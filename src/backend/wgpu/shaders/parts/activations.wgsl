@@ -1,8 +1,17 @@
-// The elementwise functions; numbers are those of `Activation::number`.
+// The elementwise functions; numbers are those of `Activation::number`. What is no number stays none, or weights that are
+// broken would give text.
+
+// Compilers may think that x != x is never true, and `min`, `max` and `clamp` may give the other operand.
+fn not_a_number(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
 
 // Within 2 units in the last place of the true value, as the processor's (backend/cpu/functions.rs): where x is small,
 // 1 minus something would lose its digits.
 fn precise_tanh(x: f32) -> f32 {
+    if not_a_number(x) {
+        return x;
+    }
     let square = x * x;
     var series = -5.7049887e-3;
     series = series * square + 2.063909e-2;
@@ -38,10 +47,13 @@ fn gelu(x: f32) -> f32 {
 }
 
 fn sigmoid(x: f32) -> f32 {
-    return 1.0 / (1.0 + exp(-clamp(x, -80.0, 80.0)));
+    return 1.0 / (1.0 + exp(-clamp(x, -88.0, 88.0))); // e^89 is too large for f32
 }
 
 fn activate(number: u32, x: f32) -> f32 {
+    if not_a_number(x) {
+        return x;
+    }
     switch number {
         case 1u: { return gelu(x); }
         // (1 + tanh u) / 2 = σ(2 u), u = √(2/π) (x + 0.044715 x³)

@@ -49,7 +49,9 @@ fn sees(sight: vec4<u32>, key: u32) -> bool {
 // The score as a power of two.
 fn bent(product: f32) -> f32 {
     let score = product * parameters.scale;
-    if parameters.cap > 0.0 {
+    // `clamp` may make a number of what is none
+    let wrong = (bitcast<u32>(score) & 0x7fffffffu) > 0x7f800000u;
+    if parameters.cap > 0.0 && !wrong {
         // beyond 10 the result is 1 in f32, and tanh may overflow
         return parameters.cap * tanh(clamp(score / parameters.cap, -10.0, 10.0)) * LOG2_E;
     }
