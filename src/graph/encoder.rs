@@ -110,12 +110,7 @@ impl<B: Backend> Encoder<B> {
     }
 
     /// Encodes a clip; `pulse` is called between blocks, and its error ends the call.
-    pub fn clip(
-        &self,
-        backend: &B,
-        clip: &ClipInput,
-        pulse: Pulse<'_>,
-    ) -> Result<EncodedItem<B>> {
+    pub fn clip(&self, backend: &B, clip: &ClipInput, pulse: Pulse<'_>) -> Result<EncodedItem<B>> {
         let ClipInput { mel, frames, valid } = clip;
         let x = self.front.clip(backend, mel, *frames, *valid)?;
         let (rows, _) = backend.shape(&x);

@@ -37,10 +37,14 @@ impl<B: Backend> Encoder<B> {
         let refused = |message: String| Err(Error::new(ErrorKind::Media, message));
         let odd = rows == 0 || cols == 0 || rows % block != 0 || cols % block != 0;
         if odd || pictures.iter().any(|picture| picture.views == 0) {
-            return refused(format!("a grid of {rows}x{cols} patches is not made of blocks of {block}"));
+            return refused(format!(
+                "a grid of {rows}x{cols} patches is not made of blocks of {block}"
+            ));
         }
         if pictures.iter().any(|picture| (picture.rows, picture.cols) != (rows, cols)) {
-            return refused("pictures of several grids do not go through a tower at once".to_owned());
+            return refused(
+                "pictures of several grids do not go through a tower at once".to_owned(),
+            );
         }
         let tiles = self.front.most_tiles();
         let given: Vec<usize> = pictures.iter().map(|picture| picture.views).collect();
@@ -75,7 +79,14 @@ impl<B: Backend> Encoder<B> {
             };
             let views = Views { count, rows, cols };
             let x = self.front.pictures(backend, some, views, number)?;
-            batches.push(self.tower(backend, x, views, block, (real.unwrap_or(count), number), pulse)?);
+            batches.push(self.tower(
+                backend,
+                x,
+                views,
+                block,
+                (real.unwrap_or(count), number),
+                pulse,
+            )?);
         }
         drop(patches);
         let join = |parts: Vec<&B::Tensor>| match parts[..] {

@@ -7,9 +7,7 @@ use super::{Model, Timings};
 use crate::backend::Backend;
 use crate::descriptor::tower::Splice;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{
-    ClipInput, EncodedItem, Encoder, PictureInput, Prospect, Pulse, SeenStates,
-};
+use crate::graph::{ClipInput, EncodedItem, Encoder, PictureInput, Prospect, Pulse, SeenStates};
 use crate::media::{PatchOrder, Planes, patchify};
 use crate::plan::Modality;
 use crate::plan::graph::{EncoderPlan, PatchPlan};
@@ -118,8 +116,7 @@ impl<B: Backend> Model<B> {
         let mut spans = &prompt.spans[..];
         while let Some((group, rest)) = self.next_group(spans, media) {
             let pulse = || observer.progress(Progress::Encoding { done: encoded.len(), total });
-            let made =
-                Timings::measure(&mut timings.encode, || self.encode(group, media, &pulse))?;
+            let made = Timings::measure(&mut timings.encode, || self.encode(group, media, &pulse))?;
             for mut item in made {
                 if !stages {
                     item.tower = self.backend.upload(Vec::new(), 0, 0)?;
@@ -148,7 +145,8 @@ impl<B: Backend> Model<B> {
     fn next_group<'a>(&self, spans: &'a [Span], media: &Media) -> Option<(&'a [Span], &'a [Span])> {
         let first = spans.first()?;
         let grid = |span: &Span| {
-            let picture = media.pictures.get(span.item).filter(|_| span.modality == Modality::Image)?;
+            let picture =
+                media.pictures.get(span.item).filter(|_| span.modality == Modality::Image)?;
             let view = picture.views.first()?;
             Some((picture.views.len(), view.height, view.width))
         };
