@@ -17,7 +17,7 @@ use ::wgpu::{
 
 use super::device::Opened;
 use super::kernel::{Kernel, Pipelines};
-use super::memory::{Memory, Pool};
+use super::memory::{Filler, Memory, Pool};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Multiplications and additions that are sent at once, about: a second of work for a small GPU. Watchdogs wait for 2 s
@@ -177,6 +177,15 @@ impl Stream {
         Ok(read)
     }
 
+    /// A new buffer of which `write` fills the first `bytes` bytes.
+    pub(super) fn filled(&self, bytes: u64, write: impl FnOnce(&mut Filler<'_>)) -> Result<Memory> {
+        self.pool.filled(bytes, write).map_err(|error| {
+            // a lost device gives no buffers; that it is lost is told by a callback, which waits for somebody to ask
+            let _ = self.opened.device.poll(PollType::Poll);
+            self.opened.failure.check().err().unwrap_or(error)
+        })
+    }
+
     /// A table of numbers on the device.
     pub(super) fn table(&self, values: &[u32]) -> Result<Arc<Memory>> {
         let keep = size_of_val(values) <= KEPT_TABLE_BYTES;
@@ -190,7 +199,7 @@ impl Stream {
             }
         }
         let bytes: &[u8] = bytemuck::cast_slice(values);
-        let memory = Arc::new(self.pool.filled(bytes.len() as u64, |to| to.push(bytes))?);
+        let memory = Arc::new(self.filled(bytes.len() as u64, |to| to.push(bytes))?);
         if keep {
             if tables.len() == KEPT_TABLES {
                 tables.pop_front();

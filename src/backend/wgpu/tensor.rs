@@ -35,7 +35,7 @@ impl Tensor {
             )));
         }
         let bytes: &[u8] = bytemuck::cast_slice(values);
-        let memory = stream.pool.filled(bytes.len() as u64, |to| to.push(bytes))?;
+        let memory = stream.filled(bytes.len() as u64, |to| to.push(bytes))?;
         Ok(Self { memory: Arc::new(memory), rows, width })
     }
 

@@ -52,7 +52,7 @@ impl Weight {
         for first in (0..outputs).step_by(at_once) {
             let rows = at_once.min(outputs - first);
             let bytes = &tensor.data[first * row_bytes..(first + rows) * row_bytes];
-            let memory = stream.pool.filled((rows * stored) as u64, |to| {
+            let memory = stream.filled((rows * stored) as u64, |to| {
                 if row_bytes == stored {
                     return to.push(bytes);
                 }
