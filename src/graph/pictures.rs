@@ -102,9 +102,11 @@ impl<B: Backend> Encoder<B> {
         let (mut first, mut encoded) = (0, Vec::new());
         for (given, arrangement) in given.into_iter().zip(arrangements) {
             let views = if tiles.is_some() { total } else { given };
-            let own = |x: &B::Tensor| match views == total {
-                true => Ok(x.clone()),
-                false => backend.rows(x, first * tokens, views * tokens),
+            let own = |x: &B::Tensor| {
+                if views == total {
+                    return Ok(x.clone());
+                }
+                backend.rows(x, first * tokens, views * tokens)
             };
             let grid = Grid { views, rows, cols, block };
             let connect = |connector: &Connector<B>, x: B::Tensor| -> Result<B::Tensor> {

@@ -3,7 +3,7 @@
 //!
 //! `VLM_SPEC_REQUIRE_DEVICE=1` makes a missing device a failure; otherwise tests say that they were skipped.
 
-#![allow(clippy::print_stderr)]
+#![allow(clippy::print_stderr, clippy::single_range_in_vec_init)]
 
 use std::env;
 use std::sync::OnceLock;
