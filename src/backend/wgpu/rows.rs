@@ -205,8 +205,8 @@ pub(super) fn largest(stream: &Stream, x: &Tensor) -> Result<Vec<Option<u32>>> {
         kernel: Kernel::Largest,
         output: out.memory(),
         inputs: &[x.memory()],
-        parameters: &[x.width() as u32],
-        groups: [x.rows(), 1, 1],
+        parameters: &[x.width() as u32, x.rows() as u32],
+        groups: folded(x.rows()),
         work: x.count() as u64,
     })?;
     let bytes = stream.read(out.memory(), out.bytes())?;

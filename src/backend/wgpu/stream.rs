@@ -231,6 +231,7 @@ impl Stream {
             self.send(&mut recording)
         };
         self.wait(sent)?;
+        self.recording().sent = None;
         self.healthy()
     }
 

@@ -358,6 +358,12 @@ fn the_first_of_the_largest_is_found_and_what_is_no_number_is_told() {
         }
         assert!(backend.largest(&backend.upload(Vec::new(), 3, 0).unwrap()).is_err());
     }
+    if let Some(backend) = variants().and_then(<[Wgpu]>::first) {
+        // more rows than a device starts workgroups along an axis
+        let many = backend.upload(values(70_000 * 3, 1), 70_000, 3).unwrap();
+        let expected = cpu().largest(&tensor(cpu(), 70_000, 3, 1)).unwrap();
+        assert_eq!(backend.largest(&many).unwrap(), expected);
+    }
 }
 
 fn ranges(rows: usize, keys: usize) -> KeyRanges {

@@ -6,6 +6,7 @@ const NOT_A_NUMBER: u32 = 0xffffffffu;
 
 struct Parameters {
     width: u32,
+    rows: u32,
 }
 
 var<immediate> parameters: Parameters;
@@ -20,8 +21,13 @@ var<workgroup> columns: array<u32, THREADS>;
 fn main(
     @builtin(local_invocation_index) thread: u32,
     @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    let start = group.x * parameters.width;
+    let row = group.y * groups.x + group.x;
+    if row >= parameters.rows {
+        return; // all threads of the workgroup alike
+    }
+    let start = row * parameters.width;
     var best = min(thread, parameters.width - 1u);
     var most = x[start + best];
     var wrong = false;
@@ -50,6 +56,6 @@ fn main(
         }
     }
     if thread == 0u {
-        output[group.x] = columns[0];
+        output[row] = columns[0];
     }
 }
