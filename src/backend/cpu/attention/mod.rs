@@ -1,7 +1,7 @@
 //! Attention with a running softmax: scores exist for one tile of queries and keys at a time.
 
 mod blocks;
-mod columns;
+mod hidden;
 mod softmax;
 #[cfg(test)]
 mod tests;
@@ -86,7 +86,9 @@ pub(super) fn attention(
     let queries: Vec<_> = blocks.iter().map(|block| block.queries.clone()).collect();
     let scores = blocks.iter().map(Block::scores).fold(0, usize::saturating_add);
     let work = scores.saturating_mul(2 * q.width());
-    let parts = cut(&mut out, q.width(), &queries, geometry.group * head_dim);
+    let mut parts = cut(&mut out, q.width(), &queries, geometry.group * head_dim);
+    // blocks that read the same keys one after the other
+    parts.sort_by_key(|tile| tile.panel);
     workers.each(parts, work, |tile| {
         let block = &blocks[tile.block];
         match unit {

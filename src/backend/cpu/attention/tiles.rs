@@ -4,18 +4,17 @@
 //! then taken lane by lane, and its result is already the right operand of the product with the values.
 
 use super::super::functions::softcap;
-use super::super::simd::dispatch;
 use super::super::storage::Tensor;
-use super::super::tiled::{Left, QUAD, Unit, left, round_rows};
+use super::super::tiled::{Left, QUAD, Unit, left};
 use super::super::workers::{Tile, with_scratch};
 use super::blocks::{Block, Sight};
-use super::columns::{Columns, Pairs, hide};
+use super::hidden::hide;
 use super::{Geometry, KeysValues};
 
 /// Keys of a step: a multiple of the rows of the largest tile, so that scores of 32 queries stay in a first-level cache.
 const KEYS: usize = 144;
 /// Tiles of queries per task. Packing keys takes a small part of what so many queries do with them.
-const TILES: usize = 8;
+const TILES: usize = 16;
 
 /// Rows of a task: queries times the query heads that share a key head.
 pub(super) fn task_rows(unit: Unit) -> usize {
@@ -73,17 +72,12 @@ pub(super) fn attend(
                 };
                 let key = |key: usize| (key < taken).then(|| line(kv.keys, key));
                 left(unit, words, key, &mut key_words[..taken.next_multiple_of(QUAD) * words]);
-                if unit.takes_pairs() {
-                    for (pair, out) in
-                        (0..taken).step_by(2).zip(value_words.chunks_exact_mut(padded))
-                    {
-                        let second = (pair + 1 < taken).then(|| line(kv.values, pair + 1));
-                        round_rows(line(kv.values, pair), second, out);
-                    }
-                } else {
-                    for (key, out) in (0..taken).zip(value_words.chunks_exact_mut(padded)) {
-                        out[..dim].copy_from_slice(line(kv.values, key));
-                    }
+                let together = if unit.takes_pairs() { 2 } else { 1 };
+                let steps = (0..taken).step_by(together).zip(value_words.chunks_exact_mut(padded));
+                for (key, out) in steps {
+                    let second =
+                        (together == 2 && key + 1 < taken).then(|| line(kv.values, key + 1));
+                    unit.round_rows(line(kv.values, key), second, out);
                 }
                 for part in 0..count {
                     let lanes = part * columns..rows.min((part + 1) * columns);
@@ -101,17 +95,8 @@ pub(super) fn attend(
                     }
                     hide(block.sight, lanes, group, start, scores, columns);
                     let sums = &mut sums[part.start * padded..part.end * padded];
-                    let (largest, totals) = (&mut largest[part.clone()], &mut totals[part]);
-                    match columns {
-                        32 => dispatch(Columns::<32> { scores, largest, totals, sums }),
-                        _ => dispatch(Columns::<24> { scores, largest, totals, sums }),
-                    }
-                    let right = if unit.takes_pairs() {
-                        dispatch(Pairs { scores, columns, out: pairs });
-                        &*pairs
-                    } else {
-                        &*scores
-                    };
+                    let state = (&mut largest[part.clone()], &mut totals[part]);
+                    let right = unit.softmax(scores, state, sums, pairs);
                     let left = Left { words: value_words, quad: QUAD, step: padded };
                     unit.multiply(left, (padded / QUAD, unit.words(seen)), right, sums, true);
                 }
@@ -161,7 +146,7 @@ fn pack_queries<'a>(
         if unit.takes_pairs() {
             for (pair, out) in line.chunks(2).zip(out.iter_mut().step_by(columns)) {
                 let scaled = [pair[0] * scale, pair.get(1).map_or(0.0, |value| value * scale)];
-                round_rows(&scaled[..1], Some(&scaled[1..]), std::slice::from_mut(out));
+                unit.round_rows(&scaled[..1], Some(&scaled[1..]), std::slice::from_mut(out));
             }
         } else {
             for (value, out) in line.iter().zip(out.iter_mut().step_by(columns)) {

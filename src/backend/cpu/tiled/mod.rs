@@ -9,13 +9,19 @@
 mod linear;
 mod pack;
 #[cfg(target_arch = "x86_64")]
+mod round_512;
+mod softmax;
+#[cfg(target_arch = "x86_64")]
+mod softmax_512;
+#[cfg(target_arch = "x86_64")]
 mod x86;
 
 use super::Precision;
+use super::simd::dispatch;
 use crate::tensor::Dtype;
 
 pub(super) use linear::linear;
-pub(super) use pack::{left, round, round_rows};
+pub(super) use pack::left;
 
 /// Rows that are packed together.
 pub(super) const QUAD: usize = 4;
@@ -90,7 +96,7 @@ impl Unit {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx512f") {
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
                 found.push(Self(Kind::Single512));
             }
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
@@ -104,7 +110,10 @@ impl Unit {
     pub(super) fn brains() -> Vec<Self> {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16") {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512bf16")
+        {
             found.push(Self(Kind::Brain512));
         }
         found
@@ -199,6 +208,65 @@ impl Unit {
                 place.left = place.left.wrapping_add(taken * left.quad);
                 place.out = place.out.wrapping_add(taken * QUAD * columns);
                 rest -= taken;
+            }
+        }
+    }
+
+    /// Neighbours of a line as a unit that [takes pairs](Unit::takes_pairs) wants them: rounded, the first in the low bits;
+    /// a last one alone is paired with 0. For other units there is nothing to round, and `out` stays as it is.
+    fn round_line(self, line: &[f32], out: &mut [f32]) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this kind says that the machine has AVX-512 with bf16.
+            Kind::Brain512 => unsafe { round_512::line(line, out) },
+            #[cfg(target_arch = "x86_64")]
+            Kind::Single512 | Kind::Single256 => {}
+        }
+    }
+
+    /// A row of a left operand whose rows run along the columns: the elements of `first`, or for a unit that takes pairs
+    /// those of two rows together, zeros where there is no second.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub(super) fn round_rows(self, first: &[f32], second: Option<&[f32]>, out: &mut [f32]) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this kind says that the machine has AVX-512 with bf16.
+            Kind::Brain512 => unsafe { round_512::rows(first, second, out) },
+            #[cfg(target_arch = "x86_64")]
+            Kind::Single512 | Kind::Single256 => out[..first.len()].copy_from_slice(first),
+        }
+    }
+
+    /// The softmax of a tile of transposed scores, a row for each key: they become exponentials relative to the largest
+    /// score of their column so far, and `totals` and `sums` (a row for each element of a value), which earlier steps
+    /// summed up, are rescaled. `largest` begins at -∞ and its scale is the unit's own. Returns the exponentials as a
+    /// right operand; for a unit that takes pairs it lies in `pairs`.
+    pub(super) fn softmax<'a>(
+        self,
+        scores: &'a mut [f32],
+        (largest, totals): (&mut [f32], &mut [f32]),
+        sums: &mut [f32],
+        pairs: &'a mut [f32],
+    ) -> &'a [f32] {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Single512 => {
+                // SAFETY: this kind says that the machine has AVX-512.
+                unsafe { softmax_512::single(scores, largest, totals, sums) };
+                scores
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kind::Brain512 => {
+                // SAFETY: this kind says that the machine has AVX-512 with bf16.
+                unsafe { softmax_512::brain(scores, largest, totals, sums, pairs) };
+                pairs
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kind::Single256 => {
+                dispatch(softmax::Columns::<24> { scores, largest, totals, sums });
+                scores
             }
         }
     }

@@ -38,62 +38,10 @@ impl Kernel for Quad<'_> {
 }
 
 /// The bf16 nearest to `x`, ties to even, in the low bits. NaN stays NaN.
-#[inline(always)]
-pub(in super::super) fn round(x: f32) -> u32 {
+pub(super) fn round(x: f32) -> u32 {
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     if x.is_nan() { 0x7fc0 } else { rounded }
-}
-
-/// Pairs of neighbours rounded to bf16, the first in the low bits; a last one alone is paired with 0.
-fn round_lines(line: &[f32], out: &mut [f32]) {
-    dispatch(Round { line, out });
-}
-
-struct Round<'a> {
-    line: &'a [f32],
-    out: &'a mut [f32],
-}
-
-impl Kernel for Round<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FUSED: bool>(self) {
-        let (pairs, rest) = self.line.as_chunks::<2>();
-        for (out, &[low, high]) in self.out.iter_mut().zip(pairs) {
-            *out = f32::from_bits(round(low) | round(high) << 16);
-        }
-        if let (Some(out), &[last]) = (self.out.get_mut(pairs.len()), rest) {
-            *out = f32::from_bits(round(last));
-        }
-    }
-}
-
-/// Elements of two rows as pairs of bf16, those of the first in the low bits; zeros where there is no second row.
-pub(in super::super) fn round_rows(first: &[f32], second: Option<&[f32]>, out: &mut [f32]) {
-    dispatch(RoundRows { first, second, out });
-}
-
-struct RoundRows<'a> {
-    first: &'a [f32],
-    second: Option<&'a [f32]>,
-    out: &'a mut [f32],
-}
-
-impl Kernel for RoundRows<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FUSED: bool>(self) {
-        if let Some(second) = self.second {
-            for ((out, &first), &second) in self.out.iter_mut().zip(self.first).zip(second) {
-                *out = f32::from_bits(round(first) | round(second) << 16);
-            }
-        } else {
-            for (out, &first) in self.out.iter_mut().zip(self.first) {
-                *out = f32::from_bits(round(first));
-            }
-        }
-    }
 }
 
 /// Rows of the left operand as quads, each `[words, 4]`, as many as `out` holds: `row` gives the elements of a row, or
@@ -111,7 +59,7 @@ pub(in super::super) fn left<'a>(
         if unit.takes_pairs() {
             for (line, out) in lines.into_iter().zip(pairs.chunks_exact_mut(words)) {
                 match line {
-                    Some(line) => round_lines(line, out),
+                    Some(line) => unit.round_line(line, out),
                     None => out.fill(0.0),
                 }
             }
