@@ -52,9 +52,9 @@ pub(super) fn linear(
     let mut out = zeros(rows, outputs)?;
     let work = out.len().saturating_mul(inputs);
     if rows == 1 {
-        let panel = (DIRECT_WEIGHTS / inputs.max(1)).clamp(1, DIRECT_OUTPUTS);
+        let panel = (DIRECT_WEIGHTS / inputs.max(1)).clamp(1, DIRECT_OUTPUTS).next_multiple_of(4);
         workers.each(out.chunks_mut(panel).enumerate().collect(), work, |(index, out)| {
-            direct_piece(x, weight, epilogue, index * panel, out);
+            direct_piece(units, x, weight, epilogue, index * panel, out);
         });
     } else if let Some(unit) = units.of(weight.dtype()).filter(|_| rows >= TILED_ROWS && inputs > 0)
     {
@@ -78,6 +78,7 @@ pub(super) fn linear(
 
 /// Computes for a single row the outputs from `column` on, as dot products.
 fn direct_piece(
+    units: Units,
     x: &Tensor,
     weight: &Weight,
     epilogue: &Epilogue<'_, Tensor>,
@@ -85,10 +86,11 @@ fn direct_piece(
     out: &mut [f32],
 ) {
     let (x, weights) = (x.row(0), weight.row_bytes(column..column + out.len()));
-    match weight.dtype() {
-        Dtype::F32 => dots::<Single>(x, Single::elements(weights), out),
-        Dtype::F16 => dots::<Half>(x, Half::elements(weights), out),
-        Dtype::Bf16 => dots::<Brain>(x, Brain::elements(weights), out),
+    match (units.of(weight.dtype()), weight.dtype()) {
+        (Some(unit), dtype) => unit.dots(x, dtype, weights, out),
+        (None, Dtype::F32) => dots::<Single>(x, Single::elements(weights), out),
+        (None, Dtype::F16) => dots::<Half>(x, Half::elements(weights), out),
+        (None, Dtype::Bf16) => dots::<Brain>(x, Brain::elements(weights), out),
     }
     add_bias(out, epilogue, column);
     if let Some(activation) = epilogue.activation {

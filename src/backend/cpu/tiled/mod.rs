@@ -6,6 +6,8 @@
 //! depth, in the bits of an f32. Every element of a result is summed up in the order of the depth, whatever tile it
 //! lies in; so no bit depends on how rows and columns are cut.
 
+#[cfg(target_arch = "x86_64")]
+mod dots;
 mod linear;
 mod pack;
 #[cfg(target_arch = "x86_64")]
@@ -18,6 +20,7 @@ mod x86;
 
 use super::Precision;
 use super::simd::dispatch;
+use super::weight::{Brain, Element, Half, Single};
 use crate::tensor::Dtype;
 
 pub(super) use linear::linear;
@@ -96,10 +99,16 @@ impl Unit {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("fma")
+            {
                 found.push(Self(Kind::Single512));
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c")
+            {
                 found.push(Self(Kind::Single256));
             }
         }
@@ -113,6 +122,7 @@ impl Unit {
         if is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512bf16")
+            && is_x86_feature_detected!("fma")
         {
             found.push(Self(Kind::Brain512));
         }
@@ -210,6 +220,45 @@ impl Unit {
                 rest -= taken;
             }
         }
+    }
+
+    /// `out[j] = x · w[j]` for consecutive rows `w` of a weight matrix, given as bytes. Nothing is rounded but sums, and
+    /// elements of any type give the bits of their f32 copies.
+    ///
+    /// # Panics
+    /// If there are fewer rows than elements of `out`.
+    pub(super) fn dots(self, x: &[f32], dtype: Dtype, weights: &[u8], out: &mut [f32]) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let single = |bytes: &[u8]| Single::widen(Single::elements(bytes)[0]);
+            let half = |bytes: &[u8]| Half::widen(Half::elements(bytes)[0]);
+            let brain = |bytes: &[u8]| Brain::widen(Brain::elements(bytes)[0]);
+            // SAFETY: a value of this type says that the machine has the instructions.
+            unsafe {
+                match (self.0, dtype) {
+                    (Kind::Single256, Dtype::F32) => {
+                        dots::dots_256::<{ dots::SINGLE }>(x, weights, out, single);
+                    }
+                    (Kind::Single256, Dtype::F16) => {
+                        dots::dots_256::<{ dots::HALF }>(x, weights, out, half);
+                    }
+                    (Kind::Single256, Dtype::Bf16) => {
+                        dots::dots_256::<{ dots::BRAIN }>(x, weights, out, brain);
+                    }
+                    (Kind::Single512 | Kind::Brain512, Dtype::F32) => {
+                        dots::dots_512::<{ dots::SINGLE }>(x, weights, out, single);
+                    }
+                    (Kind::Single512 | Kind::Brain512, Dtype::F16) => {
+                        dots::dots_512::<{ dots::HALF }>(x, weights, out, half);
+                    }
+                    (Kind::Single512 | Kind::Brain512, Dtype::Bf16) => {
+                        dots::dots_512::<{ dots::BRAIN }>(x, weights, out, brain);
+                    }
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        match self.0 {}
     }
 
     /// Neighbours of a line as a unit that [takes pairs](Unit::takes_pairs) wants them: rounded, the first in the low bits;
