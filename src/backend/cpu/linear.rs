@@ -4,12 +4,15 @@ use super::dots::dots;
 use super::functions;
 use super::product::{View, product};
 use super::storage::{Tensor, mismatch, zeros};
+use super::tiled::{self, Units};
 use super::weight::{Brain, Element, Half, Single, Weight};
 use super::workers::{Tile, Workers, ranges, tiles, with_scratch};
 use crate::backend::Epilogue;
 use crate::error::Result;
 use crate::tensor::Dtype;
 
+/// The fewest rows for which weights are packed for tiles in registers.
+const TILED_ROWS: usize = 24;
 /// Rows of `x` per task.
 const BLOCK: usize = 256;
 /// Outputs per task.
@@ -27,6 +30,7 @@ const DIRECT_OUTPUTS: usize = 1 << 10;
 /// the weights, widened panel by panel where they are not f32.
 pub(super) fn linear(
     workers: &Workers,
+    units: Units,
     x: &Tensor,
     weight: &Weight,
     epilogue: &Epilogue<'_, Tensor>,
@@ -48,9 +52,18 @@ pub(super) fn linear(
     let mut out = zeros(rows, outputs)?;
     let work = out.len().saturating_mul(inputs);
     if rows == 1 {
-        let panel = (DIRECT_WEIGHTS / inputs.max(1)).clamp(1, DIRECT_OUTPUTS);
+        let panel = (DIRECT_WEIGHTS / inputs.max(1)).clamp(1, DIRECT_OUTPUTS).next_multiple_of(4);
         workers.each(out.chunks_mut(panel).enumerate().collect(), work, |(index, out)| {
-            direct_piece(x, weight, epilogue, index * panel, out);
+            direct_piece(units, x, weight, epilogue, index * panel, out);
+        });
+    } else if let Some(unit) = units.of(weight.dtype()).filter(|_| rows >= TILED_ROWS && inputs > 0)
+    {
+        tiled::linear(workers, unit, x, weight, &mut out, |line, row, column| {
+            add_bias(line, epilogue, column);
+            if let Some(activation) = epilogue.activation {
+                functions::activate(activation, line);
+            }
+            add_residual(line, epilogue, row, column);
         });
     } else {
         let blocks = ranges(rows, BLOCK);
@@ -65,6 +78,7 @@ pub(super) fn linear(
 
 /// Computes for a single row the outputs from `column` on, as dot products.
 fn direct_piece(
+    units: Units,
     x: &Tensor,
     weight: &Weight,
     epilogue: &Epilogue<'_, Tensor>,
@@ -72,10 +86,11 @@ fn direct_piece(
     out: &mut [f32],
 ) {
     let (x, weights) = (x.row(0), weight.row_bytes(column..column + out.len()));
-    match weight.dtype() {
-        Dtype::F32 => dots::<Single>(x, Single::elements(weights), out),
-        Dtype::F16 => dots::<Half>(x, Half::elements(weights), out),
-        Dtype::Bf16 => dots::<Brain>(x, Brain::elements(weights), out),
+    match (units.of(weight.dtype()), weight.dtype()) {
+        (Some(unit), dtype) => unit.dots(x, dtype, weights, out),
+        (None, Dtype::F32) => dots::<Single>(x, Single::elements(weights), out),
+        (None, Dtype::F16) => dots::<Half>(x, Half::elements(weights), out),
+        (None, Dtype::Bf16) => dots::<Brain>(x, Brain::elements(weights), out),
     }
     add_bias(out, epilogue, column);
     if let Some(activation) = epilogue.activation {
@@ -146,6 +161,7 @@ fn add_residual(line: &mut [f32], epilogue: &Epilogue<'_, Tensor>, row: usize, c
 
 #[cfg(test)]
 mod tests {
+    use super::super::Precision;
     use super::super::testing::{
         self, ACTIVATIONS, DTYPES, ROWS, WIDTHS, assert_close, bits, host_weight, on_any_threads,
         tensor,
@@ -170,8 +186,29 @@ mod tests {
         out
     }
 
-    fn plain(workers: &Workers, x: &Tensor, weight: &HostTensor) -> Tensor {
-        linear(workers, x, &Weight::new(weight).unwrap(), &Epilogue::default()).unwrap()
+    fn plain(workers: &Workers, units: Units, x: &Tensor, weight: &HostTensor) -> Tensor {
+        linear(workers, units, x, &Weight::new(weight).unwrap(), &Epilogue::default()).unwrap()
+    }
+
+    /// What a product in bf16 multiplies: activations are rounded where the weights are bf16 and rows are many.
+    fn rounded(units: Units, x: &Tensor, dtype: Dtype) -> Tensor {
+        if units.brain.is_none() || dtype != Dtype::Bf16 || x.rows() < TILED_ROWS {
+            return x.clone();
+        }
+        let values = x.values().iter().map(|&x| half::bf16::from_f32(x).to_f32()).collect();
+        Tensor::new(values, x.rows(), x.width()).unwrap()
+    }
+
+    /// Compares a product on every path of this machine with f64.
+    fn agree(dtype: Dtype, rows: usize, inputs: usize, outputs: usize) {
+        let x = tensor(rows, inputs, 1);
+        let weight = host_weight(dtype, outputs, inputs, 0, 2);
+        for units in Units::every() {
+            let found = on_any_threads(|workers| plain(workers, units, &x, &weight));
+            let expected = reference(&rounded(units, &x, dtype), &weight);
+            let what = format!("{dtype:?} {rows} x {inputs} x {outputs} with {units:?}");
+            assert_close(&found, &expected, TOLERANCE, &what);
+        }
     }
 
     #[test]
@@ -180,11 +217,7 @@ mod tests {
             for rows in ROWS {
                 for inputs in WIDTHS {
                     for outputs in [1, 33, 257] {
-                        let x = tensor(rows, inputs, 1);
-                        let weight = host_weight(dtype, outputs, inputs, 0, 2);
-                        let found = on_any_threads(|workers| plain(workers, &x, &weight));
-                        let what = format!("{dtype:?} {rows} x {inputs} x {outputs}");
-                        assert_close(&found, &reference(&x, &weight), TOLERANCE, &what);
+                        agree(dtype, rows, inputs, outputs);
                     }
                 }
             }
@@ -194,15 +227,19 @@ mod tests {
     #[test]
     fn products_match_f64_beyond_every_block() {
         for (rows, inputs, outputs) in
-            [(BLOCK + 9, 33, PANEL + 7), (17, 2 * DEPTH + 9, 70), (1, 1100, 1030)]
+            [(BLOCK + 9, 33, PANEL + 7), (17, 2 * DEPTH + 9, 70), (1, 1100, 1030), (29, 1201, 140)]
         {
             for dtype in DTYPES {
-                let x = tensor(rows, inputs, 1);
-                let weight = host_weight(dtype, outputs, inputs, 0, 2);
-                let found = on_any_threads(|workers| plain(workers, &x, &weight));
-                let what = format!("{dtype:?} {rows} x {inputs} x {outputs}");
-                assert_close(&found, &reference(&x, &weight), TOLERANCE, &what);
+                agree(dtype, rows, inputs, outputs);
             }
+        }
+    }
+
+    /// Cut into parts of 516 and 520 rows, and into several tasks.
+    #[test]
+    fn products_match_f64_beyond_the_rows_packed_at_a_time() {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            agree(dtype, 1036, 9, 150);
         }
     }
 
@@ -210,16 +247,35 @@ mod tests {
     fn neither_dtype_nor_alignment_changes_a_bit() {
         for (rows, inputs, outputs) in [(1, 257, 33), (3, 257, 33), (130, 600, 70)] {
             let x = tensor(rows, inputs, 1);
-            for dtype in DTYPES {
+            for (dtype, units) in DTYPES
+                .into_iter()
+                .flat_map(|dtype| Units::every().into_iter().map(move |u| (dtype, u)))
+            {
                 let weight = host_weight(dtype, outputs, inputs, 0, 2);
                 let wide = HostTensor::from_f32(vec![outputs, inputs], &weight.to_f32());
-                let expected = bits(&on_any_threads(|workers| plain(workers, &x, &wide)));
+                let expected = bits(&on_any_threads(|workers| plain(workers, units, &x, &weight)));
+                if units.brain.is_none() {
+                    let found = on_any_threads(|workers| plain(workers, units, &x, &wide));
+                    assert_eq!(bits(&found), expected, "{dtype:?} with {units:?}");
+                }
                 for offset in 0..4 {
                     let weight = host_weight(dtype, outputs, inputs, offset, 2);
-                    let found = on_any_threads(|workers| plain(workers, &x, &weight));
-                    assert_eq!(bits(&found), expected, "{dtype:?} at {offset}");
+                    let found = on_any_threads(|workers| plain(workers, units, &x, &weight));
+                    assert_eq!(bits(&found), expected, "{dtype:?} at {offset} with {units:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_row_in_tiles_has_the_same_bits_in_any_company() {
+        let weight = host_weight(Dtype::Bf16, 300, 700, 0, 2);
+        let all = tensor(400, 700, 1);
+        for units in Units::every().into_iter().filter(|units| *units != Units::default()) {
+            let whole = on_any_threads(|workers| plain(workers, units, &all, &weight));
+            let part = Tensor::new(all.values()[371 * 700..].to_vec(), 29, 700).unwrap();
+            let part = on_any_threads(|workers| plain(workers, units, &part, &weight));
+            assert_eq!(bits(&part), bits(&whole)[371 * 300..], "{units:?}");
         }
     }
 
@@ -228,7 +284,6 @@ mod tests {
         for (rows, outputs) in [(1, 33), (2, 257), (17, 72), (130, 7)] {
             let (x, weight) = (tensor(rows, 33, 1), host_weight(Dtype::Bf16, outputs, 33, 1, 2));
             let (bias, residual) = (tensor(1, outputs, 3), tensor(rows, outputs, 4));
-            let product = reference(&x, &weight);
             for activation in ACTIVATIONS.map(Some).into_iter().chain([None]) {
                 for (bias, residual) in [
                     (None, None),
@@ -236,27 +291,31 @@ mod tests {
                     (None, Some(&residual)),
                     (Some(&bias), Some(&residual)),
                 ] {
-                    let found = on_any_threads(|workers| {
-                        let epilogue = Epilogue { bias, activation, residual };
-                        linear(workers, &x, &Weight::new(&weight).unwrap(), &epilogue).unwrap()
-                    });
-                    let expected: Vec<_> = (0..rows * outputs)
-                        .map(|index| {
-                            let bias =
-                                bias.map_or(0.0, |bias| f64::from(bias.values()[index % outputs]));
-                            let sum = product[index] + bias;
-                            activation
-                                .map_or(sum, |activation| testing::activation(activation, sum))
-                                + residual
-                                    .map_or(0.0, |residual| f64::from(residual.values()[index]))
-                        })
-                        .collect();
-                    assert_close(
-                        &found,
-                        &expected,
-                        TOLERANCE,
-                        &format!("{rows} x {outputs} {activation:?}"),
-                    );
+                    for units in Units::every() {
+                        let product = reference(&rounded(units, &x, Dtype::Bf16), &weight);
+                        let found = on_any_threads(|workers| {
+                            let epilogue = Epilogue { bias, activation, residual };
+                            linear(workers, units, &x, &Weight::new(&weight).unwrap(), &epilogue)
+                                .unwrap()
+                        });
+                        let expected: Vec<_> = (0..rows * outputs)
+                            .map(|index| {
+                                let bias = bias
+                                    .map_or(0.0, |bias| f64::from(bias.values()[index % outputs]));
+                                let sum = product[index] + bias;
+                                activation
+                                    .map_or(sum, |activation| testing::activation(activation, sum))
+                                    + residual
+                                        .map_or(0.0, |residual| f64::from(residual.values()[index]))
+                            })
+                            .collect();
+                        assert_close(
+                            &found,
+                            &expected,
+                            TOLERANCE,
+                            &format!("{rows} x {outputs} {activation:?} with {units:?}"),
+                        );
+                    }
                 }
             }
         }
@@ -264,13 +323,20 @@ mod tests {
 
     #[test]
     fn empty_extents_are_no_special_case() {
-        for rows in [0, 1, 3, 17] {
+        for rows in [0, 1, 3, 17, 40] {
             for (inputs, outputs) in [(0, 5), (5, 0), (0, 0)] {
                 let weight = Weight::new(&host_weight(Dtype::F32, outputs, inputs, 0, 1)).unwrap();
                 let bias = tensor(1, outputs, 3);
                 let found = on_any_threads(|workers| {
                     let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::default() };
-                    linear(workers, &tensor(rows, inputs, 1), &weight, &epilogue).unwrap()
+                    linear(
+                        workers,
+                        Units::best(Precision::Bf16),
+                        &tensor(rows, inputs, 1),
+                        &weight,
+                        &epilogue,
+                    )
+                    .unwrap()
                 });
                 let expected: Vec<_> =
                     (0..rows).flat_map(|_| bias.values().iter().copied()).collect();
@@ -283,14 +349,16 @@ mod tests {
     fn misfits_are_errors_that_name_the_shapes() {
         let workers = Workers::new(1).unwrap();
         let weight = Weight::new(&host_weight(Dtype::F32, 5, 3, 0, 1)).unwrap();
-        let error = linear(&workers, &tensor(2, 4, 1), &weight, &Epilogue::default()).unwrap_err();
+        let error =
+            linear(&workers, Units::default(), &tensor(2, 4, 1), &weight, &Epilogue::default())
+                .unwrap_err();
         assert_eq!(error.message(), "rows of `[2, 4]` do not fit a weight of the shape `[5, 3]`");
         let (x, narrow, short) = (tensor(2, 3, 1), tensor(1, 4, 1), tensor(1, 5, 1));
         let epilogue = Epilogue { bias: Some(&narrow), ..Epilogue::default() };
-        let error = linear(&workers, &x, &weight, &epilogue).unwrap_err();
+        let error = linear(&workers, Units::default(), &x, &weight, &epilogue).unwrap_err();
         assert_eq!(error.message(), "the bias has the shape `[1, 4]`, expected `[1, 5]`");
         let epilogue = Epilogue { residual: Some(&short), ..Epilogue::default() };
-        let error = linear(&workers, &x, &weight, &epilogue).unwrap_err();
+        let error = linear(&workers, Units::default(), &x, &weight, &epilogue).unwrap_err();
         assert_eq!(error.message(), "the residual has the shape `[1, 5]`, expected `[2, 5]`");
     }
 }

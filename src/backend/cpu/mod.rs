@@ -24,6 +24,7 @@ mod simd;
 mod storage;
 #[cfg(test)]
 mod testing;
+mod tiled;
 mod transpose;
 mod weight;
 mod workers;
@@ -32,6 +33,7 @@ use std::thread::available_parallelism;
 
 use attention::KeysValues;
 use storage::copy;
+use tiled::Units;
 use workers::Workers;
 
 use super::{Activation, Attention, Backend, Epilogue, Norm, Pairing};
@@ -48,6 +50,18 @@ const MOST_THREADS: usize = 1024;
 /// The CPU backend with its own threads.
 pub struct Cpu {
     workers: Workers,
+    units: Units,
+}
+
+/// How exact the products of a [`Cpu`] are. Sums are f32 in any case.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Activations and attention in f32; a bf16 or f16 weight counts as its f32 copy.
+    #[default]
+    F32,
+    /// Where many rows meet a bf16 weight, they are rounded to bf16 for that product, and so are queries, keys, values
+    /// and the probabilities of attention. Everything else, and what is added to the products, stays f32.
+    Bf16,
 }
 
 impl Cpu {
@@ -57,6 +71,15 @@ impl Cpu {
     /// # Errors
     /// `Usage` for zero threads, `Backend` if the threads cannot be started.
     pub fn new(threads: Option<usize>) -> Result<Self> {
+        Self::with_precision(threads, Precision::F32)
+    }
+
+    /// The same with products of this precision. [`Precision::Bf16`] needs a processor that multiplies bf16; on others
+    /// it is [`Precision::F32`], as [`Cpu::precision`] then says.
+    ///
+    /// # Errors
+    /// Those of [`Cpu::new`].
+    pub fn with_precision(threads: Option<usize>, precision: Precision) -> Result<Self> {
         let threads = match threads {
             Some(0) => {
                 return Err(Error::new(ErrorKind::Usage, "the number of threads must not be `0`"));
@@ -70,12 +93,17 @@ impl Cpu {
             Some(threads) => threads,
             None => available_parallelism().map_or(1, usize::from),
         };
-        Ok(Self { workers: Workers::new(threads)? })
+        Ok(Self { workers: Workers::new(threads)?, units: Units::best(precision) })
     }
 
     /// The number of threads.
     pub fn threads(&self) -> usize {
         self.workers.count()
+    }
+
+    /// The precision that products really have on this processor.
+    pub fn precision(&self) -> Precision {
+        if self.units.brain.is_some() { Precision::Bf16 } else { Precision::F32 }
     }
 }
 
@@ -114,7 +142,7 @@ impl Backend for Cpu {
         weight: &Weight,
         epilogue: Epilogue<'_, Tensor>,
     ) -> Result<Tensor> {
-        linear::linear(&self.workers, x, weight, &epilogue)
+        linear::linear(&self.workers, self.units, x, weight, &epilogue)
     }
 
     fn norm(&self, x: &Tensor, norm: &Norm<'_, Tensor>) -> Result<Tensor> {
@@ -166,7 +194,7 @@ impl Backend for Cpu {
         v.expect("the tensor of values", k.rows(), k.width())?;
         let kv =
             KeysValues { keys: k.values(), values: v.values(), rows: k.rows(), width: k.width() };
-        attention::attention(&self.workers, q, kv, attention)
+        attention::attention(&self.workers, self.units, q, kv, attention)
     }
 
     fn embed(&self, table: &Weight, ids: &[u32]) -> Result<Tensor> {
@@ -237,7 +265,7 @@ impl Backend for Cpu {
             rows: cache.rows(),
             width: cache.width(),
         };
-        attention::attention(&self.workers, q, kv, attention)
+        attention::attention(&self.workers, self.units, q, kv, attention)
     }
 }
 

@@ -141,18 +141,55 @@ impl Weight {
     /// Writes columns `columns` of rows `rows` as f32 to `out`, row-major without gaps. Both ranges must lie within the
     /// matrix and `out` must have as many elements.
     pub(super) fn widen(&self, rows: Range<usize>, columns: Range<usize>, out: &mut [f32]) {
+        let stride = columns.len();
+        self.widen_to(rows, columns, out, stride);
+    }
+
+    /// The same with lines of `out` that begin `stride` elements apart; what lies between them stays as it is.
+    pub(super) fn widen_to(
+        &self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        out: &mut [f32],
+        stride: usize,
+    ) {
         if columns.is_empty() {
             return;
         }
         let size = self.tensor.dtype.size();
-        let stride = self.inputs * size;
-        let bytes = self.row_bytes(rows);
-        for (line, out) in bytes.chunks_exact(stride).zip(out.chunks_exact_mut(columns.len())) {
+        let lines = self.row_bytes(rows).chunks_exact(self.inputs * size);
+        for (line, out) in lines.zip(out.chunks_mut(stride)) {
             let line = &line[columns.start * size..columns.end * size];
             match self.tensor.dtype {
                 Dtype::F32 => dispatch(Widen::<Single> { elements: Single::elements(line), out }),
                 Dtype::F16 => dispatch(Widen::<Half> { elements: Half::elements(line), out }),
                 Dtype::Bf16 => dispatch(Widen::<Brain> { elements: Brain::elements(line), out }),
+            }
+        }
+    }
+
+    /// Writes pairs `pairs` of rows `rows` of a bf16 matrix to `out`, lines `stride` words apart: columns `2 i` and
+    /// `2 i + 1` in the low and high bits of a word, 0 for a column beyond the last.
+    pub(super) fn pairs(
+        &self,
+        rows: Range<usize>,
+        pairs: Range<usize>,
+        out: &mut [f32],
+        stride: usize,
+    ) {
+        if pairs.is_empty() {
+            return;
+        }
+        for (line, out) in
+            self.row_bytes(rows).chunks_exact(2 * self.inputs).zip(out.chunks_mut(stride))
+        {
+            let line = &line[4 * pairs.start..line.len().min(4 * pairs.end)];
+            let (words, rest) = line.as_chunks::<4>();
+            for (out, word) in out.iter_mut().zip(words) {
+                *out = f32::from_bits(u32::from_le_bytes(*word));
+            }
+            if let (Some(out), &[low, high]) = (out.get_mut(words.len()), rest) {
+                *out = f32::from_bits(u32::from(u16::from_le_bytes([low, high])));
             }
         }
     }

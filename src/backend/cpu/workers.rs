@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Mutex;
 
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -20,6 +21,8 @@ const CHUNK: usize = 1 << 13;
 /// A pool of threads.
 pub(super) struct Workers {
     pool: ThreadPool,
+    /// Memory for operands that all threads read.
+    shared: Mutex<Vec<f32>>,
 }
 
 /// The part of a row-major output that one task writes: some rows, and of each the same columns.
@@ -43,12 +46,25 @@ impl Workers {
                 Error::new(ErrorKind::Backend, format!("cannot start `{threads}` threads"))
                     .with_source(error)
             })?;
-        Ok(Self { pool })
+        Ok(Self { pool, shared: Mutex::default() })
     }
 
     /// The number of threads.
     pub(super) fn count(&self) -> usize {
         self.pool.current_num_threads()
+    }
+
+    /// Lends scratch memory that several threads may read, `length` elements with arbitrary contents. It is kept for the
+    /// next call, so `length` must be bounded.
+    pub(super) fn lend<R>(&self, length: usize, task: impl FnOnce(&mut [f32]) -> R) -> R {
+        let mut own = Vec::new();
+        // another call that runs at the same time has its own
+        let mut shared = self.shared.try_lock();
+        let memory = shared.as_deref_mut().unwrap_or(&mut own);
+        if memory.len() < length {
+            memory.resize(length, 0.0);
+        }
+        task(&mut memory[..length])
     }
 
     /// Runs `task` on every item. `work` estimates the scalar operations of all items together; little work stays on

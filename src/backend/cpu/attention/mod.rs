@@ -1,15 +1,18 @@
 //! Attention with a running softmax: scores exist for one tile of queries and keys at a time.
 
 mod blocks;
+mod hidden;
 mod softmax;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
 use super::functions::{check_cap, softcap};
 use super::product::{View, product};
 use super::simd::dispatch;
 use super::storage::{Tensor, mismatch, zeros};
-use super::workers::{Tile, Workers, tiles, with_scratch};
+use super::tiled::Units;
+use super::workers::{Tile, Workers, tiles as cut, with_scratch};
 use crate::backend::Attention;
 use crate::error::Result;
 use blocks::{Block, blocks};
@@ -17,6 +20,8 @@ use softmax::Softmax;
 
 /// Rows of a tile of scores: queries times the query heads that share a key head.
 const QUERY_ROWS: usize = 64;
+/// The fewest rows, counted in the same way, that fill the tiles of wide units.
+const TILED_ROWS: usize = 16;
 /// Columns of a tile of scores.
 const KEYS: usize = 256;
 
@@ -49,6 +54,7 @@ struct Geometry<'a> {
 /// weighted sum of values are relative to the largest score so far (M. Milakov, N. Gimelshein, arXiv:1805.02867).
 pub(super) fn attention(
     workers: &Workers,
+    units: Units,
     q: &Tensor,
     kv: KeysValues<'_>,
     attention: &Attention<'_>,
@@ -72,13 +78,24 @@ pub(super) fn attention(
     attention.softcap.map_or(Ok(()), check_cap)?;
 
     let geometry = Geometry { attention, group: heads / kv_heads, width: q.width() };
-    let blocks = blocks(q.rows(), kv.rows, attention.mask, (QUERY_ROWS / geometry.group).max(1))?;
+    let many = q.rows().saturating_mul(geometry.group) >= TILED_ROWS;
+    let unit = units.brain.or(units.single).filter(|_| many);
+    let rows = unit.map_or(QUERY_ROWS, tiles::task_rows);
+    let blocks = blocks(q.rows(), kv.rows, attention.mask, (rows / geometry.group).max(1))?;
     let mut out = zeros(q.rows(), q.width())?;
     let queries: Vec<_> = blocks.iter().map(|block| block.queries.clone()).collect();
     let scores = blocks.iter().map(Block::scores).fold(0, usize::saturating_add);
     let work = scores.saturating_mul(2 * q.width());
-    let tiles = tiles(&mut out, q.width(), &queries, geometry.group * head_dim);
-    workers.each(tiles, work, |tile| attend(q, kv, &geometry, &blocks[tile.block], tile));
+    let mut parts = cut(&mut out, q.width(), &queries, geometry.group * head_dim);
+    // blocks that read the same keys one after the other
+    parts.sort_by_key(|tile| tile.panel);
+    workers.each(parts, work, |tile| {
+        let block = &blocks[tile.block];
+        match unit {
+            Some(unit) => tiles::attend(unit, q, kv, &geometry, block, tile),
+            None => attend(q, kv, &geometry, block, tile),
+        }
+    });
     Tensor::new(out, q.rows(), q.width())
 }
 

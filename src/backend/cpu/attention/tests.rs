@@ -7,11 +7,25 @@ use std::ops::Range;
 use super::super::cache::Cache;
 use super::super::testing::{assert_close, bits, on_any_threads, tensor, values};
 use super::*;
+use crate::backend::cpu::Precision;
 use crate::backend::{KeyRanges, Mask};
 
 /// Weights add up to 1 and values are below 1, so an error of a score matters as it is: scores below 16 from up to
 /// 130 terms are within 1e-5, exponentials and sums within 1e-6.
 const TOLERANCE: f64 = 1e-5;
+
+/// In bf16 queries, keys and probabilities are rounded by up to 2^-9, and so is a score by about as much in each of its
+/// terms; outputs are averages of values below 1.
+const ROUNDED: f64 = 2e-2;
+
+/// Runs attention on every path of this machine and compares it with f64.
+fn agree(q: &Tensor, kv: KeysValues<'_>, geometry: &Attention<'_>, expected: &[f64], what: &str) {
+    for units in Units::every() {
+        let found = on_any_threads(|workers| attention(workers, units, q, kv, geometry).unwrap());
+        let tolerance = if units.brain.is_some() { ROUNDED } else { TOLERANCE };
+        assert_close(&found, expected, tolerance, &format!("{what} with {units:?}"));
+    }
+}
 
 fn view<'a>(k: &'a Tensor, v: &'a Tensor) -> KeysValues<'a> {
     KeysValues { keys: k.values(), values: v.values(), rows: k.rows(), width: k.width() }
@@ -84,11 +98,9 @@ fn causal_rows_match_f64() {
                 softcap: None,
                 mask: Mask::Causal { start },
             };
-            let found =
-                on_any_threads(|workers| attention(workers, &q, view(&k, &v), &geometry).unwrap());
             let expected = reference(&q, &k, &v, &geometry, |query, key| key <= start + query);
             let what = format!("{heads}/{kv_heads} x {head_dim}: {queries} from {start}");
-            assert_close(&found, &expected, TOLERANCE, &what);
+            agree(&q, view(&k, &v), &geometry, &expected, &what);
         }
     }
 }
@@ -105,8 +117,6 @@ fn segments_match_f64() {
                 (tensor(rows, kv_heads * head_dim, 2), tensor(rows, kv_heads * head_dim, 3));
             let mask = Mask::Segments(lengths);
             let geometry = Attention { heads, kv_heads, head_dim, scale: 0.7, softcap: None, mask };
-            let found =
-                on_any_threads(|workers| attention(workers, &q, view(&k, &v), &geometry).unwrap());
             let ends: Vec<usize> = lengths
                 .iter()
                 .scan(0, |end, &length| {
@@ -117,12 +127,8 @@ fn segments_match_f64() {
             let segment = |row: usize| ends.iter().position(|&end| row < end);
             let expected =
                 reference(&q, &k, &v, &geometry, |query, key| segment(query) == segment(key));
-            assert_close(
-                &found,
-                &expected,
-                TOLERANCE,
-                &format!("{heads}/{kv_heads} x {head_dim}: {lengths:?}"),
-            );
+            let what = format!("{heads}/{kv_heads} x {head_dim}: {lengths:?}");
+            agree(&q, view(&k, &v), &geometry, &expected, &what);
         }
     }
 }
@@ -182,14 +188,11 @@ fn visible_ranges_match_f64() {
                 let keys = key_ranges((0..queries).map(&ranges));
                 let mask = Mask::Ranges(&keys);
                 let geometry = Attention { heads, kv_heads, head_dim, scale: 0.7, softcap, mask };
-                let found = on_any_threads(|workers| {
-                    attention(workers, &q, view(&k, &v), &geometry).unwrap()
-                });
                 let expected = reference(&q, &k, &v, &geometry, |query, key| {
                     ranges(query).iter().any(|range| range.contains(&key))
                 });
                 let what = format!("{heads}/{kv_heads} x {head_dim}: {name}, cap {softcap:?}");
-                assert_close(&found, &expected, TOLERANCE, &what);
+                agree(&q, view(&k, &v), &geometry, &expected, &what);
             }
         }
     }
@@ -198,13 +201,18 @@ fn visible_ranges_match_f64() {
 #[test]
 fn ranges_that_say_causal_give_the_bits_of_causal() {
     let (q, k, v) = (tensor(130, 24, 1), tensor(400, 12, 2), tensor(400, 12, 3));
-    for softcap in [None, Some(2.0)] {
+    let keys = key_ranges((0..130).map(|query| vec![0..query + 201]));
+    for (softcap, units) in [None, Some(2.0)]
+        .into_iter()
+        .flat_map(|cap| Units::every().into_iter().map(move |u| (cap, u)))
+    {
         let call = |mask| {
             let geometry =
                 Attention { heads: 6, kv_heads: 3, head_dim: 4, scale: 0.9, softcap, mask };
-            on_any_threads(|workers| attention(workers, &q, view(&k, &v), &geometry).unwrap())
+            on_any_threads(|workers| {
+                attention(workers, units, &q, view(&k, &v), &geometry).unwrap()
+            })
         };
-        let keys = key_ranges((0..130).map(|query| vec![0..query + 201]));
         assert_eq!(bits(&call(Mask::Ranges(&keys))), bits(&call(Mask::Causal { start: 200 })));
     }
 }
@@ -226,8 +234,12 @@ fn keys_outside_of_every_span_are_not_touched() {
         softcap: None,
         mask: Mask::Ranges(&keys),
     };
-    let found = on_any_threads(|workers| attention(workers, &q, view(&k, &v), &geometry).unwrap());
-    assert!(found.values().iter().all(|value| value.is_finite()));
+    for units in Units::every() {
+        let found = on_any_threads(|workers| {
+            attention(workers, units, &q, view(&k, &v), &geometry).unwrap()
+        });
+        assert!(found.values().iter().all(|value| value.is_finite()), "{units:?}");
+    }
 }
 
 #[test]
@@ -243,38 +255,75 @@ fn soft_caps_match_f64_and_must_be_positive() {
         mask,
     };
     for cap in [0.1, 3.0, 50.0] {
-        let found =
-            on_any_threads(|workers| attention(workers, &q, view(&k, &v), &geometry(cap)).unwrap());
         let expected = reference(&q, &k, &v, &geometry(cap), |query, key| key <= 230 + query);
-        // scores reach 50 and are rounded by up to 2e-6, a few times
-        assert_close(&found, &expected, 3e-5, &format!("cap {cap}"));
+        for units in Units::every().into_iter().filter(|units| units.brain.is_none()) {
+            let found = on_any_threads(|workers| {
+                attention(workers, units, &q, view(&k, &v), &geometry(cap)).unwrap()
+            });
+            // scores reach 50 and are rounded by up to 2e-6, a few times
+            assert_close(&found, &expected, 3e-5, &format!("cap {cap} with {units:?}"));
+        }
     }
     for cap in [0.0, -1.0, f32::NAN, f32::INFINITY] {
-        let found = attention(&Workers::new(1).unwrap(), &q, view(&k, &v), &geometry(cap));
+        let found = attention(
+            &Workers::new(1).unwrap(),
+            Units::default(),
+            &q,
+            view(&k, &v),
+            &geometry(cap),
+        );
         assert_eq!(found.unwrap_err().kind(), crate::error::ErrorKind::Backend);
+    }
+}
+
+/// With operands that are bf16 already, all that is rounded are the probabilities, which add up to 1: by up to 2^-9.
+#[test]
+fn bf16_rounds_no_more_than_it_must() {
+    let brains: Vec<_> = Units::every().into_iter().filter(|units| units.brain.is_some()).collect();
+    for (heads, kv_heads, head_dim, rows) in [(2, 1, 72, 300), (3, 3, 33, 145), (4, 1, 128, 17)] {
+        let exact = |width: usize, seed| {
+            let values = values(rows * width, seed);
+            let values = values.into_iter().map(|x| half::bf16::from_f32(x).to_f32()).collect();
+            Tensor::new(values, rows, width).unwrap()
+        };
+        let q = exact(heads * head_dim, 1);
+        let (k, v) = (exact(kv_heads * head_dim, 2), exact(kv_heads * head_dim, 3));
+        let mask = Mask::Causal { start: 0 };
+        let geometry = Attention { heads, kv_heads, head_dim, scale: 0.5, softcap: None, mask };
+        let expected = reference(&q, &k, &v, &geometry, |query, key| key <= query);
+        for units in &brains {
+            let found = on_any_threads(|workers| {
+                attention(workers, *units, &q, view(&k, &v), &geometry).unwrap()
+            });
+            assert_close(&found, &expected, 1.0 / 512.0, &format!("{rows} x {head_dim}"));
+        }
     }
 }
 
 #[test]
 fn scores_far_apart_do_not_overflow() {
-    let (q, k, v) = (tensor(9, 16, 1), tensor(600, 16, 2), tensor(600, 16, 3));
+    let (q, k, v) = (tensor(39, 16, 1), tensor(600, 16, 2), tensor(600, 16, 3));
     let geometry = Attention {
         heads: 2,
         kv_heads: 2,
         head_dim: 8,
         scale: 300.0,
         softcap: None,
-        mask: Mask::Causal { start: 591 },
+        mask: Mask::Causal { start: 561 },
     };
-    let found = on_any_threads(|workers| attention(workers, &q, view(&k, &v), &geometry).unwrap());
-    let expected = reference(&q, &k, &v, &geometry, |query, key| key <= 591 + query);
-    // scores reach 1000 and are rounded by up to 3e-5, a few times
-    assert_close(&found, &expected, 5e-4, "large scores");
+    let expected = reference(&q, &k, &v, &geometry, |query, key| key <= 561 + query);
+    for units in Units::every().into_iter().filter(|units| units.brain.is_none()) {
+        let found = on_any_threads(|workers| {
+            attention(workers, units, &q, view(&k, &v), &geometry).unwrap()
+        });
+        // scores reach 1000 and are rounded by up to 3e-5, a few times
+        assert_close(&found, &expected, 5e-4, &format!("large scores with {units:?}"));
+    }
 }
 
 #[test]
 fn a_cache_gives_the_bits_of_its_rows() {
-    let (q, k, v) = (tensor(3, 24, 1), tensor(40, 12, 2), tensor(40, 12, 3));
+    let (q, k, v) = (tensor(13, 24, 1), tensor(40, 12, 2), tensor(40, 12, 3));
     let mut cache = Cache::new(50, 12).unwrap();
     cache.append(&k, &v).unwrap();
     let geometry = Attention {
@@ -283,22 +332,24 @@ fn a_cache_gives_the_bits_of_its_rows() {
         head_dim: 4,
         scale: 1.0,
         softcap: None,
-        mask: Mask::Causal { start: 37 },
+        mask: Mask::Causal { start: 27 },
     };
-    let direct = on_any_threads(|workers| attention(workers, &q, view(&k, &v), &geometry).unwrap());
     let kv = KeysValues {
         keys: cache.keys(),
         values: cache.values(),
         rows: cache.rows(),
         width: cache.width(),
     };
-    let cached = on_any_threads(|workers| attention(workers, &q, kv, &geometry).unwrap());
-    assert_eq!(direct.values(), cached.values());
+    for units in Units::every() {
+        let call =
+            |kv| on_any_threads(|workers| attention(workers, units, &q, kv, &geometry).unwrap());
+        assert_eq!(bits(&call(view(&k, &v))), bits(&call(kv)), "{units:?}");
+    }
 }
 
 #[test]
 fn nan_is_not_hidden() {
-    let (mut q, k, v) = (tensor(2, 8, 1), tensor(2, 8, 2), tensor(2, 8, 3));
+    let (mut q, k, v) = (tensor(20, 8, 1), tensor(20, 8, 2), tensor(20, 8, 3));
     q.values_mut()[0] = f32::NAN;
     let geometry = Attention {
         heads: 1,
@@ -306,11 +357,15 @@ fn nan_is_not_hidden() {
         head_dim: 8,
         scale: 1.0,
         softcap: None,
-        mask: Mask::Segments(&[2]),
+        mask: Mask::Segments(&[20]),
     };
-    let found = on_any_threads(|workers| attention(workers, &q, view(&k, &v), &geometry).unwrap());
-    assert!(found.row(0).iter().all(|value| value.is_nan()));
-    assert!(found.row(1).iter().all(|value| value.is_finite()));
+    for units in Units::every() {
+        let found = on_any_threads(|workers| {
+            attention(workers, units, &q, view(&k, &v), &geometry).unwrap()
+        });
+        assert!(found.row(0).iter().all(|value| value.is_nan()), "{units:?}");
+        assert!(found.row(1).iter().all(|value| value.is_finite()), "{units:?}");
+    }
 }
 
 #[test]
@@ -319,7 +374,13 @@ fn no_queries_and_misfits() {
     let (k, v) = (tensor(5, 6, 2), tensor(5, 6, 3));
     let call = |rows: usize, width: usize, (heads, kv_heads, head_dim), mask| {
         let geometry = Attention { heads, kv_heads, head_dim, scale: 1.0, softcap: None, mask };
-        attention(&workers, &tensor(rows, width, 1), view(&k, &v), &geometry)
+        attention(
+            &workers,
+            Units::best(Precision::Bf16),
+            &tensor(rows, width, 1),
+            view(&k, &v),
+            &geometry,
+        )
     };
     let causal = |start| Mask::Causal { start };
     let two = key_ranges([vec![0..5], vec![]]);
