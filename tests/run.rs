@@ -178,6 +178,8 @@ fn settings() {
         .say("run llava hi --backend auto -n 4")
         .say("run llava hi --device 0")
         .say("run llava hi --backend wgpu")
+        .say("run llava hi --backend wgpu --precision bf16")
+        .say("run llava hi -q -n 4 --precision f32")
         .say("trace llava hi --backend wgpu --device 3 --out t.safetensors")
         .say("score llava hi --continuation x --backend auto --device nvidia");
     assert_session!("run_settings", session);

@@ -268,6 +268,15 @@ pub(crate) enum BackendName {
     Auto,
 }
 
+/// How exact products are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrecisionName {
+    /// As the reference run in f32, whatever the type of the weights.
+    F32,
+    /// Where many rows meet bf16 weights they are rounded to bf16, which some processors multiply faster.
+    Bf16,
+}
+
 /// What `run`, `trace` and `score` share.
 #[derive(Debug, Args)]
 pub(crate) struct Input {
@@ -322,6 +331,9 @@ pub(crate) struct RunCommand {
     /// At most this many tokens.
     #[arg(short = 'n', long = "max-tokens", value_name = "N", default_value_t = 256)]
     pub(crate) max_tokens: usize,
+    /// How exact products are; bf16 is faster on processors that multiply it, for bf16 weights.
+    #[arg(long, value_enum, default_value = "f32")]
+    pub(crate) precision: PrecisionName,
     /// Sample at this temperature; 0 takes the likeliest token.
     #[arg(long, default_value_t = 0.0)]
     pub(crate) temperature: f32,

@@ -1,11 +1,11 @@
 //! Which backend a command computes on.
 
-use vlm_spec::backend::cpu::Cpu;
+use vlm_spec::backend::cpu::{Cpu, Precision};
 #[cfg(feature = "wgpu")]
 use vlm_spec::backend::wgpu::{self, Wgpu};
 use vlm_spec::error::{Error, ErrorKind, Result};
 
-use super::arguments::{BackendName, Input};
+use super::arguments::{BackendName, Input, PrecisionName};
 use super::watch::Watch;
 
 /// A backend that is ready.
@@ -29,20 +29,40 @@ pub(super) use on_backend;
 
 /// Opens what `--backend` and `--device` ask for; `auto` says on stderr what it took.
 pub(super) fn choose(input: &Input, watch: &Watch) -> Result<Chosen> {
+    choose_for(input, PrecisionName::F32, watch)
+}
+
+/// The same with products of a precision, which only the processor knows.
+pub(super) fn choose_for(input: &Input, precision: PrecisionName, watch: &Watch) -> Result<Chosen> {
+    let rounds = precision == PrecisionName::Bf16;
     match (input.backend, &input.device) {
         (BackendName::Cpu, Some(_)) => {
             let message = "`--device` chooses among devices for compute shaders";
             Err(Error::new(ErrorKind::Usage, message).with_hint("add `--backend wgpu`"))
         }
-        (BackendName::Cpu, None) => cpu(input),
+        (BackendName::Wgpu, _) | (BackendName::Auto, Some(_)) if rounds => {
+            let message = "compute shaders have one precision, `f32`";
+            Err(Error::new(ErrorKind::Usage, message)
+                .with_hint("`--precision bf16` is for `--backend cpu`"))
+        }
+        (BackendName::Cpu, None) => cpu(input, precision, watch),
+        (BackendName::Auto, None) if rounds => cpu(input, precision, watch),
         (BackendName::Wgpu, device) => open(device.as_deref()),
         (BackendName::Auto, Some(device)) => open(Some(device)),
         (BackendName::Auto, None) => automatic(input, watch),
     }
 }
 
-fn cpu(input: &Input) -> Result<Chosen> {
-    Cpu::new(input.threads).map(Chosen::Cpu)
+fn cpu(input: &Input, precision: PrecisionName, watch: &Watch) -> Result<Chosen> {
+    let wanted = match precision {
+        PrecisionName::F32 => Precision::F32,
+        PrecisionName::Bf16 => Precision::Bf16,
+    };
+    let cpu = Cpu::with_precision(input.threads, wanted)?;
+    if cpu.precision() != wanted {
+        watch.note("note: this processor does not multiply bf16, so products are in f32");
+    }
+    Ok(Chosen::Cpu(cpu))
 }
 
 #[cfg(feature = "wgpu")]
@@ -70,11 +90,11 @@ fn automatic(input: &Input, watch: &Watch) -> Result<Chosen> {
         }
     }
     watch.note("backend: cpu");
-    cpu(input)
+    cpu(input, PrecisionName::F32, watch)
 }
 
 #[cfg(not(feature = "wgpu"))]
 fn automatic(input: &Input, watch: &Watch) -> Result<Chosen> {
     watch.note("backend: cpu");
-    cpu(input)
+    cpu(input, PrecisionName::F32, watch)
 }

@@ -7,7 +7,7 @@ use vlm_spec::generate::{Finish, Sampling};
 use vlm_spec::model::Timings;
 
 use super::arguments::RunCommand;
-use super::backend::{choose, on_backend};
+use super::backend::{choose_for, on_backend};
 use super::output::{Status, print, print_json, print_on};
 use super::ready::{peak_memory, prepare, report, timings_json};
 use super::watch::Watch;
@@ -17,9 +17,8 @@ pub(super) fn run(command: &RunCommand) -> Result<Status> {
         Sampling { temperature: command.temperature, top_p: command.top_p, seed: command.seed }
             .check()?;
     let watch = Watch::start(command.input.quiet);
-    on_backend!(choose(&command.input, &watch)?, |backend| answer(
-        command, sampling, backend, &watch
-    ))
+    let chosen = choose_for(&command.input, command.precision, &watch)?;
+    on_backend!(chosen, |backend| answer(command, sampling, backend, &watch))
 }
 
 fn answer<B: Backend>(

@@ -28,7 +28,7 @@ fn power(x: __m512) -> __m512 {
     let rest = _mm512_sub_ps(x, whole);
     let mut series = _mm512_set1_ps(1.535_336_2e-4);
     for coefficient in
-        [1.339_887_4e-3, 9.618_437e-3, 5.550_332_5e-2, 0.240_226_48, 0.693_147_2, 1.0]
+        [1.339_887_4e-3, 9.618_437e-3, 5.550_332_5e-2, 0.240_226_48, std::f32::consts::LN_2, 1.0]
     {
         series = _mm512_fmadd_ps(series, rest, _mm512_set1_ps(coefficient));
     }
@@ -98,7 +98,10 @@ pub(super) fn brain(
             let words = pairs(values[0], values[1]);
             // SAFETY: the array has 16 words.
             unsafe {
-                _mm512_storeu_si512(out.as_chunks_mut::<LANES>().0[half].as_mut_ptr().cast(), words)
+                _mm512_storeu_si512(
+                    out.as_chunks_mut::<LANES>().0[half].as_mut_ptr().cast(),
+                    words,
+                );
             }
         }
         let totals = &mut totals.as_chunks_mut::<LANES>().0[half];
