@@ -21,7 +21,7 @@ const PANEL: usize = 64;
 const DEPTH: usize = 512;
 /// Weights per task of a single row.
 const DIRECT_WEIGHTS: usize = 1 << 16;
-/// The most outputs per task of a single row.
+/// The most outputs per task of a single row, a few more apart.
 const DIRECT_OUTPUTS: usize = 1 << 10;
 
 /// `residual + activation(x Wᵀ + bias)`.
@@ -226,9 +226,13 @@ mod tests {
 
     #[test]
     fn products_match_f64_beyond_every_block() {
-        for (rows, inputs, outputs) in
-            [(BLOCK + 9, 33, PANEL + 7), (17, 2 * DEPTH + 9, 70), (1, 1100, 1030), (29, 1201, 140)]
-        {
+        for (rows, inputs, outputs) in [
+            (BLOCK + 9, 33, PANEL + 7),
+            (17, 2 * DEPTH + 9, 70),
+            (1, 1100, 1030),
+            (1, 6200, 39),
+            (29, 1201, 140),
+        ] {
             for dtype in DTYPES {
                 agree(dtype, rows, inputs, outputs);
             }
