@@ -182,18 +182,13 @@ impl Bench {
             return;
         }
         let host = weight(dtype, outputs, inputs);
+        let x = self.exact.upload(values(rows * inputs), rows, inputs).unwrap();
+        let weight = self.exact.weight(&host).unwrap();
         let run = |cpu: &Cpu| {
-            let x = cpu.upload(values(rows * inputs), rows, inputs).unwrap();
-            let weight = cpu.weight(&host).unwrap();
-            let cpu: *const Cpu = cpu;
-            move || {
-                // SAFETY: the backends outlive this call.
-                let cpu = unsafe { &*cpu };
-                black_box(cpu.linear(&x, &weight, Epilogue::default()).unwrap());
-            }
+            black_box(cpu.linear(&x, &weight, Epilogue::default()).unwrap());
         };
         let operations = 2.0 * rows as f64 * inputs as f64 * outputs as f64;
-        self.line(&name, operations, run(&self.exact), run(&self.brain));
+        self.line(&name, operations, || run(&self.exact), || run(&self.brain));
     }
 
     fn attention(&self, rows: usize, heads: usize, kv_heads: usize, head_dim: usize, causal: bool) {
@@ -233,23 +228,21 @@ impl Bench {
         let weights: Vec<_> = copies.iter().map(|copy| self.exact.weight(copy).unwrap()).collect();
         let x = self.exact.upload(values(inputs), 1, inputs).unwrap();
         let read = || {
-            on_threads(1, || {
-                std::thread::scope(|scope| {
-                    for thread in 0..self.threads {
-                        let copies = &copies;
-                        scope.spawn(move || {
-                            for copy in copies.iter().skip(thread).step_by(self.threads) {
-                                let sum = copy
-                                    .data
-                                    .as_chunks::<8>()
-                                    .0
-                                    .iter()
-                                    .fold(0, |sum, word| sum | u64::from_le_bytes(*word));
-                                black_box(sum);
-                            }
-                        });
-                    }
-                });
+            std::thread::scope(|scope| {
+                for thread in 0..self.threads {
+                    let copies = &copies;
+                    scope.spawn(move || {
+                        for copy in copies.iter().skip(thread).step_by(self.threads) {
+                            let sum = copy
+                                .data
+                                .as_chunks::<8>()
+                                .0
+                                .iter()
+                                .fold(0, |sum, word| sum | u64::from_le_bytes(*word));
+                            black_box(sum);
+                        }
+                    });
+                }
             });
         };
         let decode = || {

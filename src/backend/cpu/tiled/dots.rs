@@ -17,9 +17,13 @@ pub(super) const HALF: u8 = 1;
 /// [`Dtype::Bf16`](crate::tensor::Dtype::Bf16).
 pub(super) const BRAIN: u8 = 2;
 
-/// Weight rows that are multiplied together, so that `x` is read once for all of them and additions do not wait for each
-/// other.
+/// Elements of `x` above which they no longer stay in a first-level cache beside the weights. Then some weight rows are
+/// multiplied together, so that `x` is read once for all of them; otherwise one long run of weights reads faster.
+const LONG: usize = 6144;
+/// How many rows those are.
 const ROWS: usize = 4;
+/// Registers of sums per row, so that additions do not wait for each other.
+const REGISTERS: usize = 4;
 
 /// Bytes of an element.
 const fn size(dtype: u8) -> usize {
@@ -102,21 +106,19 @@ macro_rules! dots {
                 out.len().checked_mul(stride).is_some_and(|length| length <= weights.len()),
                 "the weights hold their rows"
             );
-            for (index, out) in out.chunks_mut(ROWS).enumerate() {
-                let weights = &weights[index * ROWS * stride..];
-                match <&mut [f32; ROWS]>::try_from(&mut *out) {
+            let rows = if x.len() > LONG { ROWS } else { 1 };
+            for (index, out) in out.chunks_mut(rows).enumerate() {
+                let weights = &weights[index * rows * stride..];
+                if let Ok(out) = <&mut [f32; ROWS]>::try_from(&mut *out) {
                     // SAFETY: the assertion shows that there are as many rows as `out` has elements.
-                    Ok(out) => unsafe { $group::<DTYPE, ROWS>(x, weights, out, &widen) },
-                    Err(_) => {
-                        for (row, out) in out.iter_mut().enumerate() {
-                            let mut one = [0.0];
-                            // SAFETY: as above.
-                            unsafe {
-                                $group::<DTYPE, 1>(x, &weights[row * stride..], &mut one, &widen);
-                            }
-                            *out = one[0];
-                        }
-                    }
+                    unsafe { $group::<DTYPE, ROWS>(x, weights, out, &widen) };
+                    continue;
+                }
+                for (row, out) in out.iter_mut().enumerate() {
+                    let mut one = [0.0];
+                    // SAFETY: as above.
+                    unsafe { $group::<DTYPE, 1>(x, &weights[row * stride..], &mut one, &widen) };
+                    *out = one[0];
                 }
             }
         }
@@ -134,25 +136,27 @@ macro_rules! dots {
             out: &mut [f32; COUNT],
             widen: impl Fn(&[u8]) -> f32,
         ) {
-            const STEP: usize = 2 * $lanes;
+            const STEP: usize = REGISTERS * $lanes;
             let (size, length) = (size(DTYPE), x.len());
             let whole = length / STEP * STEP;
-            let mut sums = [[$zero(); 2]; COUNT];
+            let mut sums = [[$zero(); REGISTERS]; COUNT];
             let (x_start, start) = (x.as_ptr(), weights.as_ptr());
             for at in (0..whole).step_by(STEP) {
                 // SAFETY: `at + STEP` is at most the length of `x` and of the rows, which the caller promises.
                 unsafe {
-                    let x = [$load(x_start.add(at)), $load(x_start.add(at + $lanes))];
                     for row in 0..COUNT {
-                        let weights = start.add((row * length + at) * size);
-                        let high = weights.add($lanes * size);
-                        sums[row][0] = $step(x[0], $widen::<DTYPE>(weights), sums[row][0]);
-                        sums[row][1] = $step(x[1], $widen::<DTYPE>(high), sums[row][1]);
+                        for register in 0..REGISTERS {
+                            let at = at + register * $lanes;
+                            let weights = $widen::<DTYPE>(start.add((row * length + at) * size));
+                            let x = $load(x_start.add(at));
+                            sums[row][register] = $step(x, weights, sums[row][register]);
+                        }
                     }
                 }
             }
             for row in 0..COUNT {
-                let mut sum = $reduce($add(sums[row][0], sums[row][1]));
+                let [a, b, c, d] = sums[row];
+                let mut sum = $reduce($add($add(a, b), $add(c, d)));
                 let rest = &weights[(row * length + whole) * size..(row + 1) * length * size];
                 for (x, weight) in x[whole..].iter().zip(rest.chunks_exact(size)) {
                     sum = x.mul_add(widen(weight), sum);

@@ -6,7 +6,7 @@ use std::arch::x86_64::{
     _mm512_mul_ps, _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_ps, _mm512_setzero_ps,
     _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
 };
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 
 use super::round_512::pairs;
 
@@ -27,17 +27,14 @@ fn power(x: __m512) -> __m512 {
     let whole = _mm512_roundscale_ps::<NEAREST>(x);
     let rest = _mm512_sub_ps(x, whole);
     let mut series = _mm512_set1_ps(1.535_336_2e-4);
-    for coefficient in
-        [1.339_887_4e-3, 9.618_437e-3, 5.550_332_5e-2, 0.240_226_48, std::f32::consts::LN_2, 1.0]
-    {
+    for coefficient in [1.339_887_4e-3, 9.618_437e-3, 5.550_332_5e-2, 0.240_226_48, LN_2, 1.0] {
         series = _mm512_fmadd_ps(series, rest, _mm512_set1_ps(coefficient));
     }
     _mm512_scalef_ps(series, whole)
 }
 
 /// Turns scores, a row of 32 columns for each key, into exponentials relative to the largest score of their column so
-/// far, and rescales `totals` and `sums`, which earlier steps summed up. `largest` is kept times log2 e. With `rounded`
-/// the exponentials of neighbouring keys go there as pairs of bf16 instead.
+/// far, and rescales `totals` and `sums`, which earlier steps summed up. `largest` is kept times log2 e.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn single(
     scores: &mut [f32],
@@ -96,13 +93,9 @@ pub(super) fn brain(
                 *added = _mm512_add_ps(*added, value);
             }
             let words = pairs(values[0], values[1]);
+            let out = &mut out.as_chunks_mut::<LANES>().0[half];
             // SAFETY: the array has 16 words.
-            unsafe {
-                _mm512_storeu_si512(
-                    out.as_chunks_mut::<LANES>().0[half].as_mut_ptr().cast(),
-                    words,
-                );
-            }
+            unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), words) };
         }
         let totals = &mut totals.as_chunks_mut::<LANES>().0[half];
         store(totals, _mm512_add_ps(load(totals), _mm512_add_ps(added[0], added[1])));
