@@ -19,14 +19,16 @@ def module_of(model, path):
 
 
 class Reference:
-    def __init__(self, folder, family):
+    def __init__(self, folder, family, dtype=torch.float32):
         torch.manual_seed(0)
         torch.set_num_threads(1)
         config = json.load(open(os.path.join(folder, "config.json"), encoding="utf-8"))
         cls = getattr(transformers, config["architectures"][0])
         self.family = family
         self.processor = transformers.AutoProcessor.from_pretrained(folder)
-        self.model, info = cls.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+        # grouped products of bf16 need rows of a multiple of 16 bytes, which tiny experts do not have
+        experts = {} if dtype == torch.float32 else {"experts_implementation": "eager"}
+        self.model, info = cls.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **experts,
                                                output_loading_info=True)
         for k in ("missing_keys", "unexpected_keys", "mismatched_keys"):
             assert not info.get(k), (k, info[k])
