@@ -231,6 +231,7 @@ fn json_is_one_document() {
             "prompt_tokens",
             "backend",
             "device",
+            "precision",
             "timings_ms",
             "peak_rss_bytes",
         ]
@@ -253,6 +254,27 @@ fn json_is_one_document() {
     {
         assert!(stderr.contains(word), "{word} in {stderr}");
     }
+}
+
+#[test]
+fn precision_follows_the_weights() {
+    let session = Session::new("precision");
+    let folder = session.path("rounded");
+    let options = formula::Options { dtype: safetensors::Dtype::BF16, ..Default::default() };
+    formula::materialise(&formula::goldens().join("llava"), &folder, &options).unwrap();
+    let taken = |arguments: &[&str]| {
+        let arguments = [&["run"], arguments, &["hi", "-n", "1", "--json"]].concat();
+        let document: Value = serde_json::from_str(&session.stdout(&arguments)).unwrap();
+        document["precision"].as_str().unwrap().to_owned()
+    };
+    // where the processor multiplies bf16 it does so when asked, whatever the weights
+    let able = taken(&["llava", "--precision", "bf16", "-q"]);
+    assert_eq!(taken(&["rounded"]), able);
+    assert_eq!(taken(&["rounded", "--backend", "auto", "-q"]), able);
+    assert_eq!(taken(&["rounded", "--precision", "f32"]), "f32");
+    assert_eq!(taken(&["llava"]), "f32");
+    #[cfg(target_arch = "x86_64")]
+    assert_eq!(able == "bf16", is_x86_feature_detected!("avx512bf16"));
 }
 
 #[test]

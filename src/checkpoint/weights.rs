@@ -165,6 +165,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::tensor::Dtype;
 
     /// A folder that is removed again.
     struct Folder(PathBuf);
@@ -220,6 +221,29 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn the_type_of_most_bytes() {
+        let folder = Folder::new("mostly");
+        let write = |widths: [usize; 2]| {
+            let [f32s, bf16s] = widths.map(|width| 12 * width);
+            let header = serde_json::json!({
+                "a": {"dtype": "F32", "shape": [f32s / 4], "data_offsets": [0, f32s]},
+                "b": {"dtype": "BF16", "shape": [bf16s / 2], "data_offsets": [f32s, f32s + bf16s]},
+            });
+            let header = header.to_string();
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend(header.bytes());
+            bytes.resize(bytes.len() + f32s + bf16s, 0);
+            fs::write(folder.0.join("model.safetensors"), bytes).unwrap();
+            let listing = Listing::open(&folder.0).unwrap().unwrap();
+            [Dtype::F32, Dtype::Bf16, Dtype::F16].map(|dtype| listing.mostly(dtype))
+        };
+        assert_eq!(write([2, 3]), [false, true, false]);
+        assert_eq!(write([3, 2]), [true, false, false]);
+        assert_eq!(write([2, 2]), [false; 3]);
+        assert!(!Listing::default().mostly(Dtype::F32));
     }
 
     #[test]

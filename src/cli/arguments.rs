@@ -331,9 +331,9 @@ pub(crate) struct RunCommand {
     /// At most this many tokens.
     #[arg(short = 'n', long = "max-tokens", value_name = "N", default_value_t = 256)]
     pub(crate) max_tokens: usize,
-    /// How exact products are; bf16 is faster on processors that multiply it, for bf16 weights.
-    #[arg(long, value_enum, default_value = "f32")]
-    pub(crate) precision: PrecisionName,
+    /// How exact products are; left out, bf16 for bf16 weights on processors that multiply it, else f32.
+    #[arg(long, value_enum)]
+    pub(crate) precision: Option<PrecisionName>,
     /// Sample at this temperature; 0 takes the likeliest token.
     #[arg(long, default_value_t = 0.0)]
     pub(crate) temperature: f32,

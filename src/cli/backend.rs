@@ -1,9 +1,13 @@
 //! Which backend a command computes on.
 
+use std::path::Path;
+
 use vlm_spec::backend::cpu::{Cpu, Precision};
 #[cfg(feature = "wgpu")]
 use vlm_spec::backend::wgpu::{self, Wgpu};
+use vlm_spec::checkpoint::weights::Listing;
 use vlm_spec::error::{Error, ErrorKind, Result};
+use vlm_spec::tensor::Dtype;
 
 use super::arguments::{BackendName, Input, PrecisionName};
 use super::watch::Watch;
@@ -27,14 +31,28 @@ macro_rules! on_backend {
 }
 pub(super) use on_backend;
 
-/// Opens what `--backend` and `--device` ask for; `auto` says on stderr what it took.
-pub(super) fn choose(input: &Input, watch: &Watch) -> Result<Chosen> {
-    choose_for(input, PrecisionName::F32, watch)
+impl Chosen {
+    /// How exact its products are, for bf16 weights.
+    pub(super) fn precision(&self) -> &'static str {
+        match self {
+            Self::Cpu(cpu) if cpu.precision() == Precision::Bf16 => "bf16",
+            _ => "f32",
+        }
+    }
 }
 
-/// The same with products of a precision, which only the processor knows.
-pub(super) fn choose_for(input: &Input, precision: PrecisionName, watch: &Watch) -> Result<Chosen> {
-    let rounds = precision == PrecisionName::Bf16;
+/// Opens what `--backend` and `--device` ask for, with products in f32; `auto` says on stderr what it took.
+pub(super) fn choose(input: &Input, watch: &Watch) -> Result<Chosen> {
+    choose_for(input, Some(PrecisionName::F32), watch)
+}
+
+/// The same with products of a precision, which only the processor knows; `None` is what suits the weights.
+pub(super) fn choose_for(
+    input: &Input,
+    precision: Option<PrecisionName>,
+    watch: &Watch,
+) -> Result<Chosen> {
+    let rounds = precision == Some(PrecisionName::Bf16);
     match (input.backend, &input.device) {
         (BackendName::Cpu, Some(_)) => {
             let message = "`--device` chooses among devices for compute shaders";
@@ -49,20 +67,29 @@ pub(super) fn choose_for(input: &Input, precision: PrecisionName, watch: &Watch)
         (BackendName::Auto, None) if rounds => cpu(input, precision, watch),
         (BackendName::Wgpu, device) => open(device.as_deref()),
         (BackendName::Auto, Some(device)) => open(Some(device)),
-        (BackendName::Auto, None) => automatic(input, watch),
+        (BackendName::Auto, None) => automatic(input, precision, watch),
     }
 }
 
-fn cpu(input: &Input, precision: PrecisionName, watch: &Watch) -> Result<Chosen> {
+fn cpu(input: &Input, precision: Option<PrecisionName>, watch: &Watch) -> Result<Chosen> {
     let wanted = match precision {
-        PrecisionName::F32 => Precision::F32,
-        PrecisionName::Bf16 => Precision::Bf16,
+        Some(PrecisionName::F32) => Precision::F32,
+        Some(PrecisionName::Bf16) => Precision::Bf16,
+        None => suited(&input.checkpoint),
     };
     let cpu = Cpu::with_precision(input.threads, wanted)?;
-    if cpu.precision() != wanted {
+    if cpu.precision() != wanted && precision.is_some() {
         watch.note("note: this processor does not multiply bf16, so products are in f32");
     }
     Ok(Chosen::Cpu(cpu))
+}
+
+/// The precision of most weights of a folder. One that cannot be read is for who loads it to tell.
+fn suited(checkpoint: &str) -> Precision {
+    match Listing::open(Path::new(checkpoint)) {
+        Ok(Some(listing)) if listing.mostly(Dtype::Bf16) => Precision::Bf16,
+        _ => Precision::F32,
+    }
 }
 
 #[cfg(feature = "wgpu")]
@@ -79,7 +106,7 @@ fn open(_: Option<&str>) -> Result<Chosen> {
 
 /// A GPU that opens, else the processor.
 #[cfg(feature = "wgpu")]
-fn automatic(input: &Input, watch: &Watch) -> Result<Chosen> {
+fn automatic(input: &Input, precision: Option<PrecisionName>, watch: &Watch) -> Result<Chosen> {
     if let Some(info) = wgpu::best_hardware() {
         match open(Some(&info.index.to_string())) {
             Ok(chosen) => {
@@ -90,11 +117,11 @@ fn automatic(input: &Input, watch: &Watch) -> Result<Chosen> {
         }
     }
     watch.note("backend: cpu");
-    cpu(input, PrecisionName::F32, watch)
+    cpu(input, precision, watch)
 }
 
 #[cfg(not(feature = "wgpu"))]
-fn automatic(input: &Input, watch: &Watch) -> Result<Chosen> {
+fn automatic(input: &Input, precision: Option<PrecisionName>, watch: &Watch) -> Result<Chosen> {
     watch.note("backend: cpu");
-    cpu(input, PrecisionName::F32, watch)
+    cpu(input, precision, watch)
 }

@@ -18,13 +18,15 @@ pub(super) fn run(command: &RunCommand) -> Result<Status> {
             .check()?;
     let watch = Watch::start(command.input.quiet);
     let chosen = choose_for(&command.input, command.precision, &watch)?;
-    on_backend!(chosen, |backend| answer(command, sampling, backend, &watch))
+    let precision = chosen.precision();
+    on_backend!(chosen, |backend| answer(command, sampling, backend, precision, &watch))
 }
 
 fn answer<B: Backend>(
     command: &RunCommand,
     sampling: Sampling,
     backend: B,
+    precision: &str,
     watch: &Watch,
 ) -> Result<Status> {
     let input = &command.input;
@@ -76,6 +78,7 @@ fn answer<B: Backend>(
             "prompt_tokens": generated.prompt_tokens,
             "backend": ready.model.backend().name(),
             "device": ready.model.backend().device_name(),
+            "precision": precision,
             "timings_ms": timings_json(&timings),
             "peak_rss_bytes": peak_memory(),
         }))?;

@@ -6,7 +6,8 @@
 For each prompt: 24 greedy tokens of `spec run --json` must equal those of the reference, and each log-probability of the
 reference's own answer (or of a fixed text, where that is empty) in `spec score --json` must be within 1e-4 of the reference's. A checkpoint in bf16 or f16 is compared in
 f32 on both sides. A step of the reference that is closer to a tie than 1e-3 may differ, and is said; what follows it is not
-compared. Nothing is downloaded. The environment is that of make_goldens.py, and num2words for some processors.
+compared. With `--bf16` also `spec run --precision bf16` is asked, whose tokens must be the same up to where the reference's own run in
+bf16 leaves its run in f32. Nothing is downloaded. The environment is that of make_goldens.py, and num2words for some processors.
 """
 import argparse
 import json
@@ -46,11 +47,11 @@ def spec(program, *arguments):
 
 
 class Reference:
-    def __init__(self, folder):
+    def __init__(self, folder, dtype=torch.float32):
         config = json.load(open(os.path.join(folder, "config.json"), encoding="utf-8"))
         self.processor = transformers.AutoProcessor.from_pretrained(folder)
         self.model = getattr(transformers, config["architectures"][0]).from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager").eval()
+            folder, dtype=dtype, attn_implementation="eager").eval()
 
     @torch.no_grad()
     def greedy(self, prompt):
@@ -72,23 +73,31 @@ class Reference:
         return torch.log_softmax(logits.double(), -1)[torch.arange(len(tokens)), tokens].tolist()
 
 
+def shared(one, other):
+    """How many tokens two lists share from the start."""
+    return next((k for k, (x, y) in enumerate(zip(one, other)) if x != y), min(len(one), len(other)))
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("checkpoint")
     ap.add_argument("--spec", default="target/release/spec")
+    ap.add_argument("--bf16", action="store_true")
     a = ap.parse_args()
     transformers.utils.logging.disable_progress_bar()
     ref = Reference(a.checkpoint)
+    rounded = Reference(a.checkpoint, torch.bfloat16) if a.bf16 else None
+    kept = 0
     failures, steps, scored, worst = 0, 0, 0, 0.0
     for prompt in PROMPTS:
         ids, wanted, margins = ref.greedy(prompt)
-        ours = spec(a.spec, "run", a.checkpoint, prompt, "-n", str(TOKENS))
+        ours = spec(a.spec, "run", a.checkpoint, prompt, "-n", str(TOKENS), "--precision", "f32")
         told = "same"
         if ours["prompt_tokens"] != len(ids):
             told = f"PROMPT of {ours['prompt_tokens']} tokens, not {len(ids)}"
             failures += 1
         elif ours["tokens"] != wanted:
-            at = next((k for k, (x, y) in enumerate(zip(ours["tokens"], wanted)) if x != y), min(len(wanted), len(ours["tokens"])))
+            at = shared(ours["tokens"], wanted)
             close = at < len(margins) and margins[at] < TIE
             told = f"{'a tie' if close else 'OTHER'} at token {at} (margin {margins[min(at, len(margins) - 1)]:.1e})"
             failures += not close
@@ -108,8 +117,15 @@ def main():
             scored, worst = scored + len(tokens), max(worst, largest)
             failures += largest > TOLERANCE
             told += f", {score['bits_per_character']:.4f} bits per character, largest difference {largest:.1e}"
+        if rounded:
+            ours = spec(a.spec, "run", a.checkpoint, prompt, "-n", str(TOKENS), "--precision", "bf16")["tokens"]
+            theirs, ours = (shared(tokens, wanted) for tokens in (rounded.greedy(prompt)[1], ours))
+            kept += min(theirs, ours)
+            failures += ours < theirs
+            told += f", bf16 keeps {ours} tokens of {len(wanted)} (the reference {theirs})"
         print(f"{prompt!r}\n  {answer!r}\n  {told}, smallest margin {min(margins):.1e}", flush=True)
     print(f"{len(PROMPTS)} prompts, {steps} tokens equal, {scored} log-probabilities, largest difference {worst:.1e}, "
+          f"{f'{kept} tokens equal in bf16, ' if a.bf16 else ''}"
           f"{failures} failures")
     sys.exit(bool(failures))
 

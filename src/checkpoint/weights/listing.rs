@@ -19,6 +19,7 @@ use serde::Deserialize;
 use super::shard::{self, Shard, StoredDtype};
 use crate::error::{Error, ErrorKind, Result};
 use crate::problem::{Level, Problem, Problems};
+use crate::tensor::Dtype;
 
 /// The file of a checkpoint that is not split.
 pub(super) const SINGLE: &str = "model.safetensors";
@@ -93,6 +94,19 @@ impl Listing {
             listing.follow_files(directory, &files);
         }
         Ok(Some(listing))
+    }
+
+    /// Whether more than half of the bytes of all tensors are of this type, as far as headers were read.
+    pub fn mostly(&self, dtype: Dtype) -> bool {
+        let bytes = |tensor: &ListedTensor| tensor.range.as_ref().map_or(0, ExactSizeIterator::len);
+        let of = |tensor: &&ListedTensor| {
+            tensor.dtype.as_ref().and_then(StoredDtype::dtype) == Some(dtype)
+        };
+        let (part, all): (usize, usize) = (
+            self.tensors.values().filter(of).map(bytes).fold(0, usize::saturating_add),
+            self.tensors.values().map(bytes).fold(0, usize::saturating_add),
+        );
+        part > all / 2
     }
 
     /// Adds the problems that names without any file would be for someone who needs the data.
