@@ -110,8 +110,8 @@ fn read_by_a_token(folder: &str, towers: &[&str]) -> Vec<SharedBytes> {
     let names: Vec<&str> = weights.names().collect();
     let head = names.iter().any(|name| name.ends_with("lm_head.weight"));
     let read = |name: &&&str| {
-        !towers.iter().any(|tower| name.starts_with(tower))
-            && !(head && name.ends_with("embed_tokens.weight"))
+        let of_a_tower = towers.iter().any(|tower| name.starts_with(tower));
+        !of_a_tower && (!head || !name.ends_with("embed_tokens.weight"))
     };
     let tensors = names.iter().filter(read).map(|name| weights.tensor(name).unwrap());
     tensors.filter(|tensor| tensor.shape.len() == 2).map(|tensor| tensor.data).collect()

@@ -18,7 +18,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use vlm_spec::backend::wgpu::{Options, Peaks, Tensor, Weight, Wgpu};
-use vlm_spec::backend::{Activation, Attention, Backend, Epilogue, Mask, Norm, NormKind, Pairing};
+use vlm_spec::backend::{
+    Activation, Attention, Backend, Epilogue, Mask, Norm, NormKind, Pairing, RouterScores, Routing,
+};
 use vlm_spec::tensor::{Dtype, HostTensor, SharedBytes};
 
 /// Multiply-adds that the library sends at once; recording more would let the device begin before the clock runs.
@@ -178,6 +180,41 @@ impl Bench {
         }
     }
 
+    /// A mixture of 128 experts, of which a row goes to 8: the size of one of 30B parameters, in part.
+    fn experts(&self) {
+        let (experts, inputs, outputs) = (128, 2048, 768);
+        let routing =
+            Routing { top: 8, scores: RouterScores::Softmax, renormalise: true, scale: 1.0 };
+        let dtype = Dtype::Bf16;
+        let host = host_weight(dtype, outputs, inputs);
+        let stack = self.backend.stack(experts, &mut |_| Ok(host.clone())).unwrap();
+        let pairs = |rows: usize| rows * routing.top;
+        let many = self.shrunk(1024, 16, |rows| Work::MultiplyAdds(pairs(rows) * inputs * outputs));
+        for rows in [1, many] {
+            let logits = self.tensor(rows, experts);
+            let x = self.tensor(rows, inputs);
+            let routes = self.backend.route(&logits, &routing).unwrap();
+            let spread = self.backend.spread(&x, &routes, false).unwrap();
+            let shape = format!("{rows} rows, 8 of {experts}");
+            let moved = Work::Bytes(4 * rows * (experts + inputs) + 4 * pairs(rows) * inputs);
+            self.line("route, spread", &shape, moved, || {
+                let routes = self.backend.route(&logits, &routing).unwrap();
+                self.backend.spread(&x, &routes, false).unwrap()
+            });
+            let work = if rows == 1 {
+                Work::Bytes(dtype.size() * routing.top * inputs * outputs)
+            } else {
+                Work::MultiplyAdds(pairs(rows) * inputs * outputs)
+            };
+            self.line(
+                "product of experts",
+                &format!("{shape} x {inputs} x {outputs}"),
+                work,
+                || self.backend.linear_each(&spread, &stack, &routes, None, None).unwrap(),
+            );
+        }
+    }
+
     fn attention(&self) {
         // scores and outputs are a multiply-add each per pair and element
         let of_pairs = |pairs: usize, width: usize| Work::MultiplyAdds(2 * pairs * width);
@@ -319,6 +356,7 @@ fn main() -> ExitCode {
     bench.nothing();
     bench.products();
     bench.skinny_products();
+    bench.experts();
     bench.attention();
     bench.rows_and_elements();
     ExitCode::SUCCESS

@@ -114,12 +114,38 @@ pub struct Norm<'a, T> {
     pub eps: f32,
 }
 
+/// How the logits of a router choose experts for a row, and with which weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Routing {
+    /// How many experts a row goes to, the largest logits, the first among equals: at least 1, at most as many as there are.
+    pub top: usize,
+    /// How logits become weights.
+    pub scores: RouterScores,
+    /// Whether the weights of a row are divided by their sum.
+    pub renormalise: bool,
+    /// Factor on the weights, applied last.
+    pub scale: f32,
+}
+
+/// How the logits of a router become weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouterScores {
+    /// Softmax over all experts, of which the chosen keep theirs.
+    Softmax,
+    /// `σ(x)` of each that is chosen.
+    Sigmoid,
+}
+
 /// A device and its operations. Shapes that do not fit are errors, never panics.
 pub trait Backend: Send + Sync {
     /// An f32 activation `[rows, width]` on the device. Cloning shares the storage.
     type Tensor: Clone + Send + Sync;
     /// A weight matrix `[out, in]` in the dtype of the checkpoint, never widened as a whole.
     type Weight: Send + Sync;
+    /// Matrices `[out, in]` of one shape and dtype, one for each expert of a mixture.
+    type Stack: Send + Sync;
+    /// Which experts every row of a batch goes to: `rows * top` pairs of a row and an expert, on the device.
+    type Routes: Send + Sync;
     /// Keys and values of one layer, growing row by row up to a capacity fixed at creation.
     type Cache: Send;
 
@@ -157,7 +183,7 @@ pub trait Backend: Send + Sync {
     ) -> Result<Self::Tensor>;
     /// `a + b`; `b` has as many rows as `a`, or one row that is added to all.
     fn add(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor>;
-    /// `a * b`, elementwise; `b` has as many rows as `a`, or one row that multiplies all.
+    /// `a * b`, elementwise; `b` has as many rows as `a`, or one row that multiplies all, or one column that does.
     fn multiply(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor>;
     /// `x * factor`.
     fn scale(&self, x: &Self::Tensor, factor: f32) -> Result<Self::Tensor>;
@@ -210,6 +236,43 @@ pub trait Backend: Send + Sync {
     fn reshape(&self, x: Self::Tensor, rows: usize, width: usize) -> Result<Self::Tensor>;
     /// `parts` one below the other; all have the same width.
     fn concat(&self, parts: &[&Self::Tensor]) -> Result<Self::Tensor>;
+
+    /// Makes `count` matrices usable together; `part` gives each, all `[out, in]` and of one dtype, and may be asked for one
+    /// more than once.
+    fn stack(
+        &self,
+        count: usize,
+        part: &mut dyn FnMut(usize) -> Result<HostTensor>,
+    ) -> Result<Self::Stack>;
+    /// Chooses experts by the logits `[rows, experts]` of a router. A row with a logit that is not a number gets weights
+    /// that are none either, or an error.
+    fn route(&self, logits: &Self::Tensor, routing: &Routing) -> Result<Self::Routes>;
+    /// `[rows, width]` → `[rows * top, width]`: every row once for each expert that it goes to, those of one expert one below
+    /// the other, experts and rows in order; with `weighted` multiplied by its weight.
+    fn spread(
+        &self,
+        x: &Self::Tensor,
+        routes: &Self::Routes,
+        weighted: bool,
+    ) -> Result<Self::Tensor>;
+    /// `activation(x Wᵀ + bias)` of rows that [`Backend::spread`] has put in order, `[rows * top, in]` → `[rows * top, out]`,
+    /// each with the matrix of its expert and its row of `bias`, `[experts, out]`.
+    fn linear_each(
+        &self,
+        x: &Self::Tensor,
+        stack: &Self::Stack,
+        routes: &Self::Routes,
+        bias: Option<&Self::Tensor>,
+        activation: Option<Activation>,
+    ) -> Result<Self::Tensor>;
+    /// The reverse of [`Backend::spread`]: `[rows * top, width]` → `[rows, width]`, what belongs to a row summed in the order
+    /// of its experts; with `weighted` each is multiplied by its weight.
+    fn collect(
+        &self,
+        x: &Self::Tensor,
+        routes: &Self::Routes,
+        weighted: bool,
+    ) -> Result<Self::Tensor>;
 
     /// The column of the largest element of every row, the first among equals; `None` for a row that holds something that
     /// is not a number. Rows must not be empty.

@@ -34,9 +34,14 @@ pub(super) use on_backend;
 impl Chosen {
     /// How exact its products are, for bf16 weights.
     pub(super) fn precision(&self) -> &'static str {
-        match self {
-            Self::Cpu(cpu) if cpu.precision() == Precision::Bf16 => "bf16",
-            _ => "f32",
+        let precision = match self {
+            Self::Cpu(cpu) => cpu.precision(),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(_) => Precision::F32,
+        };
+        match precision {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
         }
     }
 }

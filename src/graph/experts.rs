@@ -1,27 +1,104 @@
 //! A mixture of experts in place of an mlp: a router picks some for every row.
+//!
+//! Which rows go where never comes back to the host: a backend chooses, puts the rows of each expert together, multiplies
+//! them by its matrices, and sums up what belongs to a row.
 
 use super::feed::MlpWeights;
-use super::{Linear, Loader, matrix, misshapen, name_missing};
-use crate::backend::{Activation, Backend};
+use super::{Linear, Loader, misshapen, name_missing};
+use crate::backend::{Activation, Backend, RouterScores, Routing};
 use crate::descriptor::block::{Half, MlpKind, Scores, Stored};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::plan::graph::{ExpertsPlan, MlpPlan};
 use crate::tensor::HostTensor;
 
+/// Pairs of a row and an expert that are worked on at once: their inner and outer rows must not all exist at a time.
+const PAIRS: usize = 8192;
+
 /// The weights of all experts of one block.
 pub(super) struct Experts<B: Backend> {
-    plan: ExpertsPlan,
+    routing: Routing,
     router: Linear<B>,
-    each: Vec<MlpWeights<B>>,
+    gate: Option<Each<B>>,
+    up: Each<B>,
+    down: Each<B>,
+    act: Activation,
     /// The expert that every row goes through, and the map to its weight.
     shared: Option<(MlpWeights<B>, Option<Linear<B>>)>,
 }
 
-/// Which expert gives what to which row.
-struct Choice {
-    row: u32,
-    expert: usize,
-    weight: f32,
+/// One map of every expert.
+struct Each<B: Backend> {
+    stack: B::Stack,
+    /// `[experts, out]`.
+    bias: Option<B::Tensor>,
+}
+
+/// Where the matrices of one map are.
+struct Place<'a, B: Backend> {
+    loader: &'a Loader<'a, B>,
+    experts: &'a ExpertsPlan,
+    /// A tensor of all experts, or with `{e}` in its name one of each.
+    name: String,
+    /// The rows of a matrix, where it shares a tensor with another.
+    half: Option<std::ops::Range<usize>>,
+}
+
+impl<B: Backend> Place<'_, B> {
+    fn load(&self, bias: bool) -> Result<Each<B>> {
+        let count = self.experts.count;
+        let stacked =
+            if self.experts.stacked { Some(self.loader.tensor(&self.name)?) } else { None };
+        let stack = self.loader.backend.stack(count, &mut |expert| match &stacked {
+            Some(stack) => self.cut(self.one_of(stack, expert)?),
+            None => {
+                let name = self.named(expert, "weight");
+                let tensor = self.loader.tensor(&name)?;
+                let rows = tensor.shape.first().copied().unwrap_or(1);
+                let flat = vec![rows, tensor.elements() / rows.max(1)];
+                let flat =
+                    tensor.reshape(flat).ok_or_else(|| misshapen(&name, &tensor, &[rows]))?;
+                self.cut(flat)
+            }
+        })?;
+        let bias = if bias && !self.experts.stacked {
+            let mut values = Vec::new();
+            for expert in 0..count {
+                let tensor = self.loader.tensor(&self.named(expert, "bias"))?;
+                values.extend(self.cut(tensor)?.to_f32());
+            }
+            let width = values.len() / count.max(1);
+            Some(self.loader.backend.upload(values, count, width)?)
+        } else {
+            None
+        };
+        Ok(Each { stack, bias })
+    }
+
+    fn named(&self, expert: usize, what: &str) -> String {
+        format!("{}.{what}", self.name.replace("{e}", &expert.to_string()))
+    }
+
+    /// A matrix of `[experts, out, in]` or `[experts, in, out]`, as `[out, in]`.
+    fn one_of(&self, stack: &HostTensor, expert: usize) -> Result<HostTensor> {
+        let part = stack.rows(expert..expert + 1).and_then(|part| {
+            let shape = part.shape.get(1..)?.to_vec();
+            let part = part.reshape(shape)?;
+            match self.experts.order {
+                Stored::OutIn => Some(part),
+                Stored::InOut => part.permuted(&[1, 0]),
+            }
+        });
+        part.ok_or_else(|| misshapen(&self.name, stack, &[self.experts.count]))
+    }
+
+    fn cut(&self, tensor: HostTensor) -> Result<HostTensor> {
+        match &self.half {
+            Some(half) => {
+                tensor.rows(half.clone()).ok_or_else(|| misshapen(&self.name, &tensor, &[half.end]))
+            }
+            None => Ok(tensor),
+        }
+    }
 }
 
 impl<B: Backend> Experts<B> {
@@ -33,16 +110,20 @@ impl<B: Backend> Experts<B> {
         name: impl Fn(&str) -> Option<String> + Copy,
     ) -> Result<Self> {
         let slot = |slot: &str| name(slot).ok_or_else(|| name_missing(slot));
-        let all = if experts.stacked {
-            Self::stacked(loader, plan, experts, name)?
-        } else {
-            let one = |expert: usize| {
-                let number = expert.to_string();
-                MlpWeights::load(loader, plan, |slot| {
-                    name(slot).map(|name| name.replace("{e}", &number))
-                })
-            };
-            (0..experts.count).map(one).collect::<Result<_>>()?
+        let place = |slot: &str, half| -> Result<Each<B>> {
+            let name = name(slot).ok_or_else(|| name_missing(slot))?;
+            Place { loader, experts, name, half }.load(plan.bias)
+        };
+        let (first, second) = (0..plan.hidden, plan.hidden..2 * plan.hidden);
+        let (gate, up) = match (plan.kind, plan.fused) {
+            (MlpKind::Plain, _) => (None, place("up", None)?),
+            (MlpKind::Gated, None) => (Some(place("gate", None)?), place("up", None)?),
+            (MlpKind::Gated, Some([Half::Gate, _])) => {
+                (Some(place("gate_up", Some(first))?), place("gate_up", Some(second))?)
+            }
+            (MlpKind::Gated, Some([Half::Up, _])) => {
+                (Some(place("gate_up", Some(second))?), place("gate_up", Some(first))?)
+            }
         };
         let shared = match experts.shared {
             Some((_, gated)) => {
@@ -58,67 +139,18 @@ impl<B: Backend> Experts<B> {
             }
             None => None,
         };
+        let routing = Routing {
+            top: experts.top,
+            scores: match experts.score {
+                Scores::Softmax => RouterScores::Softmax,
+                Scores::Sigmoid => RouterScores::Sigmoid,
+            },
+            renormalise: experts.renormalise,
+            scale: experts.scale,
+        };
         let router = loader.linear(&slot("router")?, false)?;
-        Ok(Self { plan: experts.clone(), router, each: all, shared })
-    }
-
-    /// Experts that lie in one tensor, `[experts, out, in]` or `[experts, in, out]`.
-    fn stacked(
-        loader: &Loader<'_, B>,
-        plan: &MlpPlan,
-        experts: &ExpertsPlan,
-        name: impl Fn(&str) -> Option<String>,
-    ) -> Result<Vec<MlpWeights<B>>> {
-        let stack = |slot: &str| -> Result<(String, HostTensor)> {
-            let name = name(slot).ok_or_else(|| name_missing(slot))?;
-            let tensor = loader.source.tensor(loader.component, &name)?;
-            Ok((name, tensor))
-        };
-        let one = |(name, stack): &(String, HostTensor), expert: usize| -> Result<HostTensor> {
-            let part = stack.rows(expert..expert + 1).and_then(|part| {
-                let shape = part.shape.get(1..)?.to_vec();
-                let part = part.reshape(shape)?;
-                match experts.order {
-                    Stored::OutIn => Some(part),
-                    Stored::InOut => part.permuted(&[1, 0]),
-                }
-            });
-            part.ok_or_else(|| misshapen(name, stack, &[experts.count]))
-        };
-        let linear = |tensor: &HostTensor| -> Result<Linear<B>> {
-            Ok(Linear { weight: matrix(loader.backend, tensor)?, bias: None })
-        };
-        let halves = |name: &str, tensor: &HostTensor| -> Result<[Linear<B>; 2]> {
-            let half = |range| tensor.rows(range).ok_or_else(|| misshapen(name, tensor, &[]));
-            let (first, second) = (half(0..plan.hidden)?, half(plan.hidden..2 * plan.hidden)?);
-            Ok([linear(&first)?, linear(&second)?])
-        };
-        let down = stack("down")?;
-        let (gate, up, both) = match (plan.kind, plan.fused) {
-            (MlpKind::Gated, Some(order)) => (None, None, Some((order, stack("gate_up")?))),
-            (MlpKind::Gated, None) => (Some(stack("gate")?), Some(stack("up")?), None),
-            (MlpKind::Plain, _) => (None, Some(stack("up")?), None),
-        };
-        let mut all = Vec::new();
-        for expert in 0..experts.count {
-            let (gate, up) = match (&gate, &up, &both) {
-                (_, _, Some(([first, _], stack))) => {
-                    let [one, other] = halves(&stack.0, &one(stack, expert)?)?;
-                    match first {
-                        Half::Gate => (Some(one), other),
-                        Half::Up => (Some(other), one),
-                    }
-                }
-                (Some(gate), Some(up), _) => {
-                    (Some(linear(&one(gate, expert)?)?), linear(&one(up, expert)?)?)
-                }
-                (_, Some(up), _) => (None, linear(&one(up, expert)?)?),
-                _ => return Err(name_missing("up")),
-            };
-            let down = linear(&one(&down, expert)?)?;
-            all.push(MlpWeights::from_parts(gate, up, down, plan.act));
-        }
-        Ok(all)
+        let down = place("down", None)?;
+        Ok(Self { routing, router, gate, up, down, act: plan.act, shared })
     }
 
     /// `[rows, width]` → `[rows, width]`; `residual` is added if it is given.
@@ -129,55 +161,23 @@ impl<B: Backend> Experts<B> {
         residual: Option<&B::Tensor>,
     ) -> Result<B::Tensor> {
         let (rows, _) = backend.shape(x);
-        let logits = backend.download(&self.router.apply(backend, x)?)?;
-        let mut chosen = Vec::new();
-        for (row, logits) in (0..).zip(logits.chunks(self.plan.count.max(1))) {
-            for (expert, weight) in self.choose(logits)? {
-                chosen.push(Choice { row, expert, weight });
+        let most = (PAIRS / self.routing.top.max(1)).max(1);
+        let mut out = if rows <= most {
+            self.some_rows(backend, x)?
+        } else {
+            let mut parts = Vec::new();
+            for start in (0..rows).step_by(most) {
+                let some = backend.rows(x, start, most.min(rows - start))?;
+                parts.push(self.some_rows(backend, &some)?);
             }
-        }
-        chosen.sort_by_key(|choice| choice.expert); // stable: rows stay in order
-        let (mut parts, mut order) = (Vec::new(), vec![Vec::new(); rows]);
-        let mut place = 0_u32;
-        for group in chosen.chunk_by(|a, b| a.expert == b.expert) {
-            let Some(expert) = group.first().and_then(|choice| self.each.get(choice.expert)) else {
-                continue;
-            };
-            let index: Vec<u32> = group.iter().map(|choice| choice.row).collect();
-            let mut seen = backend.gather(x, &index)?;
-            if self.plan.score == Scores::Sigmoid {
-                // what goes into the experts is scaled, not what comes out
-                let weights: Vec<f32> = group.iter().map(|choice| choice.weight).collect();
-                let each: Vec<u32> = (0..index.len() as u32).collect();
-                seen = backend.blend(&seen, &each, &weights, 1)?;
-            }
-            parts.push(expert.forward(backend, &seen, None)?);
-            for choice in group {
-                let weight = if self.plan.score == Scores::Sigmoid { 1.0 } else { choice.weight };
-                if let Some(row) = order.get_mut(choice.row as usize) {
-                    row.push((place, weight));
-                }
-                place += 1;
-            }
-        }
-        let all = backend.concat(&parts.iter().collect::<Vec<_>>())?;
-        let top = self.plan.top.max(1);
-        let (mut index, mut weights) = (Vec::new(), Vec::new());
-        for row in &order {
-            for slot in 0..top {
-                let (place, weight) = row.get(slot).copied().unwrap_or((0, 0.0));
-                index.push(place);
-                weights.push(weight);
-            }
-        }
-        let mut out = backend.blend(&all, &index, &weights, top)?;
+            backend.concat(&parts.iter().collect::<Vec<_>>())?
+        };
         if let Some((shared, router)) = &self.shared {
             let mut more = shared.forward(backend, x, None)?;
             if let Some(router) = router {
                 let gates = router.apply(backend, x)?;
-                let gates = backend.download(&backend.activate(&gates, Activation::Sigmoid)?)?;
-                let each: Vec<u32> = (0..rows as u32).collect();
-                more = backend.blend(&more, &each, &gates, 1)?;
+                let gates = backend.activate(&gates, Activation::Sigmoid)?;
+                more = backend.multiply(&more, &gates)?;
             }
             out = backend.add(&out, &more)?;
         }
@@ -187,34 +187,21 @@ impl<B: Backend> Experts<B> {
         }
     }
 
-    /// The experts of one row with their weights: the largest of its logits.
-    ///
-    /// As `Qwen3VLMoeTextTopKRouter.forward` and `Llama4Router.forward`.
-    fn choose(&self, logits: &[f32]) -> Result<Vec<(usize, f32)>> {
-        if logits.iter().any(|logit| logit.is_nan()) {
-            let message = "the model produced values that are not numbers";
-            return Err(Error::new(ErrorKind::Weights, message));
-        }
-        let mut ranked: Vec<(usize, f32)> = logits.iter().copied().enumerate().collect();
-        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let largest = ranked.first().map_or(0.0, |(_, logit)| *logit);
-        let total: f32 = logits.iter().map(|logit| (logit - largest).exp()).sum();
-        ranked.truncate(self.plan.top);
-        for (_, weight) in &mut ranked {
-            *weight = match self.plan.score {
-                Scores::Softmax => (*weight - largest).exp() / total,
-                Scores::Sigmoid => 1.0 / (1.0 + (-*weight).exp()),
-            };
-        }
-        if self.plan.renormalise {
-            let sum: f32 = ranked.iter().map(|(_, weight)| weight).sum();
-            for (_, weight) in &mut ranked {
-                *weight /= sum;
+    fn some_rows(&self, backend: &B, x: &B::Tensor) -> Result<B::Tensor> {
+        let routes = backend.route(&self.router.apply(backend, x)?, &self.routing)?;
+        // a sigmoid's weights scale what goes into the experts (`Llama4TextMoe.forward`), others what comes out
+        let before = self.routing.scores == RouterScores::Sigmoid;
+        let seen = backend.spread(x, &routes, before)?;
+        let each = |map: &Each<B>, x: &B::Tensor, activation| {
+            backend.linear_each(x, &map.stack, &routes, map.bias.as_ref(), activation)
+        };
+        let hidden = match &self.gate {
+            Some(gate) => {
+                let up = each(&self.up, &seen, None)?;
+                backend.gated(&each(gate, &seen, None)?, &up, self.act)?
             }
-        }
-        for (_, weight) in &mut ranked {
-            *weight *= self.plan.scale;
-        }
-        Ok(ranked)
+            None => each(&self.up, &seen, Some(self.act))?,
+        };
+        backend.collect(&each(&self.down, &hidden, None)?, &routes, !before)
     }
 }

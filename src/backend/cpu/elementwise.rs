@@ -19,8 +19,12 @@ pub(super) fn add(workers: &Workers, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     combine::<false>(workers, a, b)
 }
 
-/// `a * b`, elementwise; a `b` of one row multiplies every row.
+/// `a * b`, elementwise; a `b` of one row multiplies every row, a `b` of one column every column.
 pub(super) fn multiply(workers: &Workers, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if (b.rows(), b.width()) == (a.rows(), 1) && a.width() != 1 {
+        let index: Vec<u32> = (0..a.rows() as u32).collect();
+        return blend(workers, a, &index, b.values(), 1);
+    }
     combine::<true>(workers, a, b)
 }
 

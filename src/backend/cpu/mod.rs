@@ -14,6 +14,7 @@ mod attention;
 mod cache;
 mod dots;
 mod elementwise;
+mod experts;
 mod functions;
 mod linear;
 mod norm;
@@ -36,11 +37,12 @@ use storage::copy;
 use tiled::Units;
 use workers::Workers;
 
-use super::{Activation, Attention, Backend, Epilogue, Norm, Pairing};
+use super::{Activation, Attention, Backend, Epilogue, Norm, Pairing, Routing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::HostTensor;
 
 pub use cache::Cache;
+pub use experts::{Routes, Stack};
 pub use storage::Tensor;
 pub use weight::Weight;
 
@@ -110,6 +112,8 @@ impl Cpu {
 impl Backend for Cpu {
     type Tensor = Tensor;
     type Weight = Weight;
+    type Stack = Stack;
+    type Routes = Routes;
     type Cache = Cache;
 
     fn name(&self) -> &'static str {
@@ -231,6 +235,37 @@ impl Backend for Cpu {
 
     fn concat(&self, parts: &[&Tensor]) -> Result<Tensor> {
         rows::concat(parts)
+    }
+
+    fn stack(
+        &self,
+        count: usize,
+        part: &mut dyn FnMut(usize) -> Result<HostTensor>,
+    ) -> Result<Stack> {
+        Stack::new(count, part)
+    }
+
+    fn route(&self, logits: &Tensor, routing: &Routing) -> Result<Routes> {
+        experts::route(logits, routing)
+    }
+
+    fn spread(&self, x: &Tensor, routes: &Routes, weighted: bool) -> Result<Tensor> {
+        experts::spread(&self.workers, x, routes, weighted)
+    }
+
+    fn linear_each(
+        &self,
+        x: &Tensor,
+        stack: &Stack,
+        routes: &Routes,
+        bias: Option<&Tensor>,
+        activation: Option<Activation>,
+    ) -> Result<Tensor> {
+        experts::linear_each(&self.workers, self.units, x, stack, routes, bias, activation)
+    }
+
+    fn collect(&self, x: &Tensor, routes: &Routes, weighted: bool) -> Result<Tensor> {
+        experts::collect(&self.workers, x, routes, weighted)
     }
 
     fn largest(&self, x: &Tensor) -> Result<Vec<Option<u32>>> {

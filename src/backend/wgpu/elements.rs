@@ -77,7 +77,8 @@ pub(super) fn combine(stream: &Stream, a: &Tensor, b: &Tensor, pair: Pair) -> Re
         Pair::Gated(activation) => (2, number(activation)),
     };
     let one_row = b.rows() == 1 && !matches!(pair, Pair::Gated(_));
-    if a.width() != b.width() || (a.rows() != b.rows() && !one_row) {
+    let one_column = matches!(pair, Pair::Multiply) && (b.rows(), b.width()) == (a.rows(), 1);
+    if !one_column && (a.width() != b.width() || (a.rows() != b.rows() && !one_row)) {
         return Err(mismatch(format!(
             "`{}` and `{}` cannot be combined",
             a.describe(),
@@ -85,7 +86,8 @@ pub(super) fn combine(stream: &Stream, a: &Tensor, b: &Tensor, pair: Pair) -> Re
         )));
     }
     let out = Tensor::new(stream, a.rows(), a.width())?;
-    let parameters = [b.count() as u32, operation, activation];
+    let each_meets = if one_column { a.width() } else { 1 };
+    let parameters = [b.count() as u32, each_meets as u32, operation, activation];
     each(stream, Kernel::Combine, &out, &[a.memory(), b.memory()], &parameters)?;
     Ok(out)
 }

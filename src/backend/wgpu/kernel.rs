@@ -61,6 +61,14 @@ pub(super) enum Kernel {
     Scatter,
     /// Weighted sums of rows by index.
     Blend,
+    /// Which experts rows go to.
+    Route,
+    /// Pairs of a row and an expert in the order of experts.
+    Group,
+    /// Every row once for each of its experts.
+    Spread,
+    /// What belongs to a row, summed.
+    Collect,
     /// Every row as a matrix transposed.
     Transpose,
     /// The largest element of every row.
@@ -78,6 +86,8 @@ pub(super) enum Kernel {
         aligned: bool,
         /// The tile.
         tile: Tile,
+        /// Rows meet the matrices of their experts.
+        experts: bool,
     },
     /// A matrix product of at most `rows` rows.
     Skinny {
@@ -87,6 +97,8 @@ pub(super) enum Kernel {
         aligned: bool,
         /// 1, 2, 4 or 8.
         rows: usize,
+        /// Each row, by itself, meets the matrix of its expert.
+        experts: bool,
     },
     /// Attention of many query rows.
     Attention {
@@ -178,6 +190,13 @@ impl Kernel {
                 include_str!("shaders/parts/heads_any.wgsl")
             }
         };
+        let tiles = |experts: bool| {
+            if experts {
+                include_str!("shaders/parts/tiles_of_experts.wgsl")
+            } else {
+                include_str!("shaders/parts/tiles.wgsl")
+            }
+        };
         let activations = include_str!("shaders/parts/activations.wgsl");
         let elements = include_str!("shaders/parts/elements.wgsl");
         // `enable` must come first
@@ -226,6 +245,19 @@ impl Kernel {
                 add(elements);
                 add(include_str!("shaders/blend.wgsl"));
             }
+            Self::Route => {
+                add(activations);
+                add(include_str!("shaders/route.wgsl"));
+            }
+            Self::Group => add(include_str!("shaders/group.wgsl")),
+            Self::Spread => {
+                add(elements);
+                add(include_str!("shaders/spread.wgsl"));
+            }
+            Self::Collect => {
+                add(elements);
+                add(include_str!("shaders/collect.wgsl"));
+            }
             Self::Transpose => {
                 add(elements);
                 add(include_str!("shaders/transpose.wgsl"));
@@ -237,16 +269,19 @@ impl Kernel {
                 add(weights(dtype));
                 add(include_str!("shaders/embed.wgsl"));
             }
-            Self::Product { dtype, aligned, tile } => {
+            Self::Product { dtype, aligned, tile, experts } => {
                 add(&format!("const TILE: u32 = {}u;", tile.side()));
+                add(tiles(experts));
                 add("@group(0) @binding(2) var<storage, read> weight: array<Packed>;");
                 add(weights(dtype));
                 add(rows(aligned));
                 add(activations);
                 add(include_str!("shaders/product.wgsl"));
             }
-            Self::Skinny { dtype, aligned, rows: count } => {
+            Self::Skinny { dtype, aligned, rows: count, experts } => {
                 add(&format!("const ROWS: u32 = {count}u;"));
+                add("const TILE: u32 = ROWS;");
+                add(tiles(experts));
                 add("const THREADS: u32 = 64u;");
                 add("@group(0) @binding(2) var<storage, read> weight: array<Packed>;");
                 add(weights(dtype));
@@ -292,6 +327,10 @@ impl Kernel {
             Self::Gather,
             Self::Scatter,
             Self::Blend,
+            Self::Route,
+            Self::Group,
+            Self::Spread,
+            Self::Collect,
             Self::Transpose,
             Self::Largest,
             Self::Multiply,
@@ -299,9 +338,13 @@ impl Kernel {
         for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
             all.push(Self::Embed { dtype });
             for aligned in [true, false] {
-                let tiles = [Tile::Small, Tile::Large];
-                all.extend(tiles.map(|tile| Self::Product { dtype, aligned, tile }));
-                all.extend([1, 2, 4, 8].map(|rows| Self::Skinny { dtype, aligned, rows }));
+                for experts in [false, true] {
+                    let tiles = [Tile::Small, Tile::Large];
+                    all.extend(tiles.map(|tile| Self::Product { dtype, aligned, tile, experts }));
+                }
+                let skinny = |rows, experts| Self::Skinny { dtype, aligned, rows, experts };
+                all.extend([1, 2, 4, 8].map(|rows| skinny(rows, false)));
+                all.push(skinny(1, true));
             }
         }
         for &head in heads {

@@ -7,6 +7,7 @@
 mod attention;
 mod device;
 mod elements;
+mod experts;
 mod kernel;
 mod measure;
 mod memory;
@@ -23,11 +24,12 @@ use std::sync::Arc;
 use self::attention::KeysValues;
 use self::elements::{Function, Pair};
 use self::stream::Stream;
-use super::{Activation, Attention, Backend, Epilogue, Norm, Pairing};
+use super::{Activation, Attention, Backend, Epilogue, Norm, Pairing, Routing};
 use crate::error::Result;
 use crate::tensor::HostTensor;
 
 pub use self::device::{DeviceInfo, Options, best_hardware, devices};
+pub use self::experts::{Routes, Stack};
 pub use self::measure::Peaks;
 pub use self::tensor::{Cache, Tensor};
 pub use self::weight::Weight;
@@ -66,6 +68,8 @@ impl Wgpu {
 impl Backend for Wgpu {
     type Tensor = Tensor;
     type Weight = Weight;
+    type Stack = Stack;
+    type Routes = Routes;
     type Cache = Cache;
 
     fn name(&self) -> &'static str {
@@ -188,6 +192,37 @@ impl Backend for Wgpu {
 
     fn concat(&self, parts: &[&Tensor]) -> Result<Tensor> {
         rows::concat(&self.stream, parts)
+    }
+
+    fn stack(
+        &self,
+        count: usize,
+        part: &mut dyn FnMut(usize) -> Result<HostTensor>,
+    ) -> Result<Stack> {
+        Stack::new(&self.stream, count, part)
+    }
+
+    fn route(&self, logits: &Tensor, routing: &Routing) -> Result<Routes> {
+        experts::route(&self.stream, logits, routing)
+    }
+
+    fn spread(&self, x: &Tensor, routes: &Routes, weighted: bool) -> Result<Tensor> {
+        experts::spread(&self.stream, x, routes, weighted)
+    }
+
+    fn linear_each(
+        &self,
+        x: &Tensor,
+        stack: &Stack,
+        routes: &Routes,
+        bias: Option<&Tensor>,
+        activation: Option<Activation>,
+    ) -> Result<Tensor> {
+        experts::linear_each(&self.stream, x, stack, routes, bias, activation)
+    }
+
+    fn collect(&self, x: &Tensor, routes: &Routes, weighted: bool) -> Result<Tensor> {
+        experts::collect(&self.stream, x, routes, weighted)
     }
 
     fn largest(&self, x: &Tensor) -> Result<Vec<Option<u32>>> {

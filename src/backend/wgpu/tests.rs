@@ -110,6 +110,8 @@ macro_rules! alike {
     }};
 }
 
+mod experts;
+
 #[test]
 fn values_come_back_as_they_were() {
     for backend in variants().into_iter().flatten() {

@@ -29,6 +29,15 @@ struct Shard {
     rows: usize,
 }
 
+/// Where the rows of each expert lie, for products with the matrices of experts.
+pub(super) struct Each<'a> {
+    /// Starts with where the rows of each expert begin, and their number.
+    pub(super) starts: &'a Memory,
+    pub(super) experts: usize,
+    /// Whether rows are few enough for a workgroup to take one by itself.
+    pub(super) few: bool,
+}
+
 impl Weight {
     pub(super) fn new(stream: &Stream, tensor: &HostTensor) -> Result<Self> {
         Self::cut(stream, tensor, usize::try_from(stream.pool.most()).unwrap_or(usize::MAX))
@@ -36,35 +45,69 @@ impl Weight {
 
     /// A weight in buffers of at most `most` bytes, if single rows are not larger.
     pub(super) fn cut(stream: &Stream, tensor: &HostTensor, most: usize) -> Result<Self> {
-        let &[outputs, inputs] = tensor.shape.as_slice() else {
-            return Err(mismatch(format!("a weight has the shape {:?}", tensor.shape)));
+        Self::stacked(stream, 1, &mut |_| Ok(tensor.clone()), most)
+    }
+
+    /// `count` matrices of one shape, one below the other. A buffer holds whole ones, if it can.
+    pub(super) fn stacked(
+        stream: &Stream,
+        count: usize,
+        part: &mut dyn FnMut(usize) -> Result<HostTensor>,
+        most: usize,
+    ) -> Result<Self> {
+        let first = part(0)?;
+        let (dtype, shape) = (first.dtype, first.shape.clone());
+        let &[outputs, inputs] = shape.as_slice() else {
+            return Err(mismatch(format!("a weight has the shape {shape:?}")));
         };
-        let row_bytes = inputs * tensor.dtype.size();
-        if tensor.data.len() != outputs * row_bytes {
-            return Err(mismatch(format!(
-                "a weight of the shape `[{outputs}, {inputs}]` has `{}` bytes",
-                tensor.data.len()
-            )));
+        let row_bytes = inputs * dtype.size();
+        let stored = inputs.div_ceil(4) * 4 * dtype.size();
+        let all = outputs * count;
+        let mut at_once = most.checked_div(stored).unwrap_or(all).min(all).max(1);
+        if at_once >= outputs && outputs > 0 {
+            at_once = at_once / outputs * outputs;
         }
-        let stored = inputs.div_ceil(4) * 4 * tensor.dtype.size();
-        let at_once = most.checked_div(stored).unwrap_or(outputs).min(outputs).max(1);
         let mut shards = Vec::new();
-        for first in (0..outputs).step_by(at_once) {
-            let rows = at_once.min(outputs - first);
-            let bytes = &tensor.data[first * row_bytes..(first + rows) * row_bytes];
-            let memory = stream.filled((rows * stored) as u64, |to| {
-                if row_bytes == stored {
-                    return to.push(bytes);
+        for first in (0..all).step_by(at_once) {
+            let rows = at_once.min(all - first);
+            let mut parts = Vec::new();
+            let mut row = first;
+            while row < first + rows {
+                let (number, inner) = (row / outputs, row % outputs);
+                let taken = (outputs - inner).min(first + rows - row);
+                let tensor = part(number)?;
+                if (tensor.dtype, &tensor.shape) != (dtype, &shape) {
+                    return Err(mismatch(format!(
+                        "weights of the shapes {shape:?} and {:?} in {dtype:?} and {:?} make no stack",
+                        tensor.shape, tensor.dtype
+                    )));
                 }
-                for row in bytes.chunks_exact(row_bytes.max(1)) {
-                    to.push(row);
-                    to.skip(stored - row_bytes);
+                if tensor.data.len() != outputs * row_bytes {
+                    return Err(mismatch(format!(
+                        "a weight of the shape `[{outputs}, {inputs}]` has `{}` bytes",
+                        tensor.data.len()
+                    )));
+                }
+                parts.push((tensor, inner * row_bytes..(inner + taken) * row_bytes));
+                row += taken;
+            }
+            let memory = stream.filled((rows * stored) as u64, |to| {
+                for (tensor, range) in parts {
+                    let bytes = &tensor.data[range];
+                    if row_bytes == stored {
+                        to.push(bytes);
+                        continue;
+                    }
+                    for row in bytes.chunks_exact(row_bytes.max(1)) {
+                        to.push(row);
+                        to.skip(stored - row_bytes);
+                    }
                 }
             })?;
             stream.weights_uploaded((rows * stored) as u64)?;
             shards.push(Shard { memory, first, rows });
         }
-        Ok(Self { dtype: tensor.dtype, outputs, inputs, shards })
+        Ok(Self { dtype, outputs: all, inputs, shards })
     }
 
     /// `residual + activation(x Wᵀ + bias)`.
@@ -73,6 +116,42 @@ impl Weight {
         stream: &Stream,
         x: &Tensor,
         epilogue: &Epilogue<'_, Tensor>,
+    ) -> Result<Tensor> {
+        if let Some(bias) = epilogue.bias {
+            bias.expect("the bias", 1, self.outputs)?;
+        }
+        if let Some(residual) = epilogue.residual {
+            residual.expect("the residual", x.rows(), self.outputs)?;
+        }
+        self.multiply(stream, x, epilogue, None)
+    }
+
+    /// The same with one of `each.experts` matrices for every row; the bias has a row for each.
+    pub(super) fn product_each(
+        &self,
+        stream: &Stream,
+        x: &Tensor,
+        epilogue: &Epilogue<'_, Tensor>,
+        each: &Each<'_>,
+    ) -> Result<Tensor> {
+        if each.experts == 0 || !self.outputs.is_multiple_of(each.experts) {
+            return Err(mismatch(format!(
+                "a stack of `{}` rows has no matrices of `{}` experts",
+                self.outputs, each.experts
+            )));
+        }
+        if let Some(bias) = epilogue.bias {
+            bias.expect("the biases of experts", each.experts, self.outputs / each.experts)?;
+        }
+        self.multiply(stream, x, epilogue, Some(each))
+    }
+
+    fn multiply(
+        &self,
+        stream: &Stream,
+        x: &Tensor,
+        epilogue: &Epilogue<'_, Tensor>,
+        each: Option<&Each<'_>>,
     ) -> Result<Tensor> {
         let rows = x.rows();
         if x.width() != self.inputs {
@@ -83,24 +162,29 @@ impl Weight {
                 self.inputs
             )));
         }
-        if let Some(bias) = epilogue.bias {
-            bias.expect("the bias", 1, self.outputs)?;
-        }
-        if let Some(residual) = epilogue.residual {
-            residual.expect("the residual", rows, self.outputs)?;
-        }
-        let out = Tensor::new(stream, rows, self.outputs)?;
+        let experts = each.map_or(0, |each| each.experts);
+        let width = self.outputs / experts.max(1);
+        let out = Tensor::new(stream, rows, width)?;
         let (dtype, aligned) = (self.dtype, self.inputs.is_multiple_of(4) && self.inputs > 0);
         for shard in &self.shards {
-            let (kernel, groups) = if rows <= FEW_ROWS {
-                let kernel = Kernel::Skinny { dtype, aligned, rows: rows.next_power_of_two() };
-                (kernel, folded(shard.rows.div_ceil(SKINNY_COLUMNS)))
+            // a shard of matrices of experts holds some of their columns, or none; the kernel finds out
+            let columns = if experts > 0 { width } else { shard.rows };
+            let few = each.map_or(rows <= FEW_ROWS, |each| each.few);
+            let (kernel, groups) = if few {
+                let count = if experts > 0 { 1 } else { rows.next_power_of_two() };
+                let kernel = Kernel::Skinny { dtype, aligned, rows: count, experts: experts > 0 };
+                let [across, down, _] = folded(columns.div_ceil(SKINNY_COLUMNS));
+                (kernel, [across, down, if experts > 0 { rows } else { 1 }])
             } else {
-                let tiles =
-                    |tile: Tile| [shard.rows.div_ceil(tile.side()), rows.div_ceil(tile.side()), 1];
-                let large = tiles(Tile::Large).iter().product::<usize>() >= BUSY_GROUPS;
+                let tiles = |tile: Tile| {
+                    let lines = rows.div_ceil(tile.side()) + experts.min(rows);
+                    [columns.div_ceil(tile.side()), lines, 1]
+                };
+                // tiles of experts are rarely full
+                let large = tiles(Tile::Large).iter().product::<usize>() >= BUSY_GROUPS
+                    && (experts == 0 || rows / experts.max(1) >= Tile::Large.side());
                 let tile = if large { Tile::Large } else { Tile::Small };
-                (Kernel::Product { dtype, aligned, tile }, tiles(tile))
+                (Kernel::Product { dtype, aligned, tile, experts: experts > 0 }, tiles(tile))
             };
             let parameters = [
                 rows as u32,
@@ -108,20 +192,23 @@ impl Weight {
                 shard.rows as u32,
                 self.inputs.div_ceil(4) as u32,
                 shard.first as u32,
-                self.outputs as u32,
+                width as u32,
                 epilogue.activation.map_or(0, super::elements::number),
                 u32::from(epilogue.bias.is_some()),
                 u32::from(epilogue.residual.is_some()),
+                experts as u32,
             ];
             let bias = epilogue.bias.unwrap_or(x).memory();
             let residual = epilogue.residual.unwrap_or(x).memory();
+            let mut inputs = vec![x.memory(), &shard.memory, bias, residual];
+            inputs.extend(each.map(|each| each.starts));
             stream.dispatch(&Dispatch {
                 kernel,
                 output: out.memory(),
-                inputs: &[x.memory(), &shard.memory, bias, residual],
+                inputs: &inputs,
                 parameters: &parameters,
                 groups: if out.count() == 0 { [0; 3] } else { groups },
-                work: (rows * shard.rows * self.inputs) as u64,
+                work: (rows * columns * self.inputs) as u64,
             })?;
         }
         Ok(out)

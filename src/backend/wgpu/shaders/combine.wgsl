@@ -1,8 +1,10 @@
-// A function of two elements at the same place; the second tensor may be one row that stands for all.
+// A function of two elements at the same place; the second tensor may be one row that stands for all, or one
+// column that does.
 
 struct Parameters {
     count: u32,
     repeat: u32, // elements of the second tensor
+    each: u32, // elements of the first that meet one of the second
     operation: u32, // 0: a + b; 1: a * b; 2: activation(a) * b
     activation: u32,
 }
@@ -20,7 +22,7 @@ fn main(place: Place) {
         return;
     }
     let first = a[at];
-    let second = b[at % parameters.repeat];
+    let second = b[at / parameters.each % parameters.repeat];
     switch parameters.operation {
         case 0u: { output[at] = first + second; }
         case 1u: { output[at] = first * second; }

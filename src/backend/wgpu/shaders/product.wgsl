@@ -1,4 +1,5 @@
-// residual + activation(x Wᵀ + bias) for many rows: x [rows, width], W [columns, width] in a storage type of its own.
+// residual + activation(x Wᵀ + bias) for many rows: x [rows, width], W [columns, width] in a storage type of its own. All rows
+// meet the same W, or rows that lie together a part of it (parts/tiles*.wgsl).
 //
 // A workgroup of 16 x 16 threads computes TILE x TILE of the result, a thread TILE/16 x TILE/16 of them, at distances of
 // 16. Both operands lie along the summed axis, so tiles of 16 of it are shared as fours of values without transposing, and
@@ -18,6 +19,7 @@ struct Parameters {
     activation: u32,
     has_bias: u32,
     has_residual: u32,
+    experts: u32,
 }
 
 var<immediate> parameters: Parameters;
@@ -40,8 +42,11 @@ fn main(
     @builtin(local_invocation_index) index: u32,
     @builtin(workgroup_id) group: vec3<u32>,
 ) {
-    let top = group.y * TILE;
+    let part = part_of(group.y);
     let start = group.x * TILE;
+    if part.top >= part.end {
+        return; // all threads of the workgroup alike
+    }
     var sums: array<array<f32, EACH>, EACH>;
     for (var i = 0u; i < EACH; i++) {
         for (var j = 0u; j < EACH; j++) {
@@ -57,11 +62,12 @@ fn main(
             left[place] = vec4(0.0);
             right[place] = vec4(0.0);
             if quad < parameters.quads {
-                if top + line < parameters.rows {
-                    left[place] = row_quad(top + line, quad, parameters.width);
+                if part.top + line < part.end {
+                    left[place] = row_quad(part.top + line, quad, parameters.width);
                 }
-                if start + line < parameters.columns {
-                    right[place] = weight_quad((start + line) * parameters.quads + quad);
+                let held = start + line + part.matrix;
+                if start + line < columns() && held < parameters.columns {
+                    right[place] = weight_quad(held * parameters.quads + quad);
                 }
             }
         }
@@ -80,14 +86,14 @@ fn main(
         }
     }
     for (var i = 0u; i < EACH; i++) {
-        let row = top + thread.y + SIDE * i;
+        let row = part.top + thread.y + SIDE * i;
         for (var j = 0u; j < EACH; j++) {
             let column = start + thread.x + SIDE * j;
-            if row < parameters.rows && column < parameters.columns {
-                let to = parameters.first + column;
+            if row < part.end && column < columns() && column + part.matrix < parameters.columns {
+                let to = part.to + column;
                 var value = sums[i][j];
                 if parameters.has_bias == 1u {
-                    value += bias[to];
+                    value += bias[part.bias + to];
                 }
                 value = activate(parameters.activation, value);
                 if parameters.has_residual == 1u {

@@ -1,6 +1,6 @@
 // residual + activation(x Wᵀ + bias) for at most ROWS rows, as when one token is generated: the time is that of reading W.
 //
-// A workgroup computes COLUMNS columns of all rows; its threads stride along the summed axis, then add up. Shares 1 KiB.
+// A workgroup computes COLUMNS columns of all rows, or of one row with the matrix of its expert; its threads stride along the summed axis, then add up. Shares 1 KiB.
 
 const COLUMNS: u32 = 4u;
 
@@ -14,6 +14,7 @@ struct Parameters {
     activation: u32,
     has_bias: u32,
     has_residual: u32,
+    experts: u32,
 }
 
 var<immediate> parameters: Parameters;
@@ -29,13 +30,14 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
     let start = (group.y * groups.x + group.x) * COLUMNS;
-    if start >= parameters.columns {
+    let part = part_of(group.z);
+    if start >= columns() || part.top >= part.end {
         return; // all threads of the workgroup alike
     }
-    // a column beyond the last is computed as the last, and not written
+    // a column that is not here is computed as another, and not written
     var places: array<u32, COLUMNS>;
     for (var j = 0u; j < COLUMNS; j++) {
-        places[j] = min(start + j, parameters.columns - 1u) * parameters.quads;
+        places[j] = min(start + j + part.matrix, parameters.columns - 1u) * parameters.quads;
     }
     var sums: array<vec4<f32>, ROWS>;
     for (var row = 0u; row < ROWS; row++) {
@@ -47,18 +49,20 @@ fn main(
         let w2 = weight_quad(places[2] + quad);
         let w3 = weight_quad(places[3] + quad);
         for (var row = 0u; row < ROWS; row++) {
-            let value = row_quad(min(row, parameters.rows - 1u), quad, parameters.width);
+            let value = row_quad(min(part.top + row, part.end - 1u), quad, parameters.width);
             sums[row] += vec4(dot(value, w0), dot(value, w1), dot(value, w2), dot(value, w3));
         }
     }
-    for (var row = 0u; row < ROWS; row++) {
-        let sum = sum_of_all(thread, sums[row]);
+    for (var line = 0u; line < ROWS; line++) {
+        let sum = sum_of_all(thread, sums[line]);
+        let row = part.top + line;
         let column = start + thread.index;
-        if row < parameters.rows && thread.index < COLUMNS && column < parameters.columns {
-            let to = parameters.first + column;
+        let here = column < columns() && column + part.matrix < parameters.columns;
+        if row < part.end && thread.index < COLUMNS && here {
+            let to = part.to + column;
             var value = sum[thread.index];
             if parameters.has_bias == 1u {
-                value += bias[to];
+                value += bias[part.bias + to];
             }
             value = activate(parameters.activation, value);
             if parameters.has_residual == 1u {
