@@ -343,7 +343,7 @@ fn main() {
         bench.product(Dtype::Bf16, 1024, inputs, outputs);
         bench.product(Dtype::F32, 1024, inputs, outputs);
     }
-    for rows in [2, 8, 16, 32, 64] {
+    for rows in [2, 4, 6, 7, 12, 16, 24, 32, 64] {
         bench.product(Dtype::Bf16, rows, 1536, 8960);
     }
     bench.attention(729, 16, 16, 72, false);

@@ -9,7 +9,7 @@ use crate::backend::{Activation, Backend, RouterScores, Routing};
 use crate::descriptor::block::{Half, MlpKind, Scores, Stored};
 use crate::error::Result;
 use crate::plan::graph::{ExpertsPlan, MlpPlan};
-use crate::tensor::HostTensor;
+use crate::tensor::{HostTensor, SharedBytes};
 
 /// Pairs of a row and an expert that are worked on at once: their inner and outer rows must not all exist at a time.
 const PAIRS: usize = 8192;
@@ -92,12 +92,14 @@ impl<B: Backend> Place<'_, B> {
     }
 
     fn cut(&self, tensor: HostTensor) -> Result<HostTensor> {
-        match &self.half {
-            Some(half) => {
-                tensor.rows(half.clone()).ok_or_else(|| misshapen(&self.name, &tensor, &[half.end]))
-            }
-            None => Ok(tensor),
+        let Some(half) = &self.half else { return Ok(tensor) };
+        let part = tensor.rows(half.clone());
+        let part = part.ok_or_else(|| misshapen(&self.name, &tensor, &[half.end]))?;
+        if self.experts.stacked && self.experts.order == Stored::InOut {
+            // a transposed copy, of which the other half would stay in memory as well
+            return Ok(HostTensor { data: SharedBytes::from_vec(part.data.to_vec()), ..part });
         }
+        Ok(part)
     }
 }
 

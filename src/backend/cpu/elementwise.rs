@@ -3,7 +3,7 @@
 use super::functions::{self, check_cap};
 use super::rows::check_indices;
 use super::simd::{Kernel, dispatch};
-use super::storage::{Tensor, copy, mismatch, zeros};
+use super::storage::{Tensor, copy, mismatch, unwritten};
 use super::workers::Workers;
 use crate::backend::Activation;
 use crate::error::Result;
@@ -119,7 +119,7 @@ pub(super) fn blend(
     }
     check_indices(index, x.rows(), "the tensor")?;
     let (rows, width) = (index.len() / count, x.width());
-    let mut out = zeros(rows, width)?;
+    let mut out = unwritten(rows, width)?;
     workers.pieces(&mut out, width, 2 * count, |start, piece| {
         let first = start / width * count;
         let terms = index[first..].chunks_exact(count).zip(weights[first..].chunks_exact(count));

@@ -3,15 +3,17 @@
 use super::dots::dots;
 use super::functions;
 use super::product::{View, product};
-use super::storage::{Tensor, mismatch, zeros};
-use super::tiled::{self, Units};
+use super::storage::{Tensor, mismatch, unwritten};
+use super::tiled::{self, Unit, Units};
 use super::weight::{Brain, Element, Half, Single, Weight};
 use super::workers::{Tile, Workers, ranges, tiles, with_scratch};
 use crate::backend::Epilogue;
 use crate::error::Result;
 use crate::tensor::Dtype;
 
-/// The fewest rows for which weights are packed for tiles in registers.
+/// The most rows that are computed one by one: their weights are read from memory once, and then from the cache.
+const DIRECT_ROWS: usize = 12;
+/// The fewest rows in f32 for which weights are packed for tiles in registers; in bf16 that pays for all others.
 const TILED_ROWS: usize = 24;
 /// Rows of `x` per task.
 const BLOCK: usize = 256;
@@ -26,8 +28,8 @@ const DIRECT_OUTPUTS: usize = 1 << 10;
 
 /// `residual + activation(x Wᵀ + bias)`.
 ///
-/// With one row each output is one dot product; with more rows, tiles of the output are matrix products over panels of
-/// the weights, widened panel by panel where they are not f32.
+/// With few rows each output is one dot product; with more rows, tiles of the output are matrix products over panels of
+/// the weights, packed for tiles in registers where the processor has a kernel for them, else widened panel by panel.
 pub(super) fn linear(
     workers: &Workers,
     units: Units,
@@ -49,15 +51,17 @@ pub(super) fn linear(
     if let Some(residual) = epilogue.residual {
         residual.expect("the residual", rows, outputs)?;
     }
-    let mut out = zeros(rows, outputs)?;
+    let mut out = unwritten(rows, outputs)?;
     let work = out.len().saturating_mul(inputs);
-    if rows == 1 {
+    if rows <= DIRECT_ROWS {
         let panel = (DIRECT_WEIGHTS / inputs.max(1)).clamp(1, DIRECT_OUTPUTS).next_multiple_of(4);
-        workers.each(out.chunks_mut(panel).enumerate().collect(), work, |(index, out)| {
-            direct_piece(units, x, weight, epilogue, index * panel, out);
+        let tiles = tiles(&mut out, outputs, &ranges(rows, DIRECT_ROWS), panel);
+        workers.each(tiles, work, |tile| {
+            for (row, out) in tile.rows.into_iter().enumerate() {
+                direct_piece(units, x, weight, epilogue, row, tile.panel * panel, out);
+            }
         });
-    } else if let Some(unit) = units.of(weight.dtype()).filter(|_| rows >= TILED_ROWS && inputs > 0)
-    {
+    } else if let Some(unit) = tiling(units, weight.dtype(), rows).filter(|_| inputs > 0) {
         tiled::linear(workers, unit, x, weight, &mut out, |line, row, column| {
             add_bias(line, epilogue, column);
             if let Some(activation) = epilogue.activation {
@@ -76,16 +80,23 @@ pub(super) fn linear(
     Tensor::new(out, rows, outputs)
 }
 
-/// Computes for a single row the outputs from `column` on, as dot products.
+/// The kernels for tiles in registers, if rows are as many as they want.
+fn tiling(units: Units, dtype: Dtype, rows: usize) -> Option<Unit> {
+    let brain = dtype == Dtype::Bf16 && units.brain.is_some();
+    units.of(dtype).filter(|_| brain || rows >= TILED_ROWS)
+}
+
+/// Computes for one row the outputs from `column` on, as dot products.
 fn direct_piece(
     units: Units,
     x: &Tensor,
     weight: &Weight,
     epilogue: &Epilogue<'_, Tensor>,
+    row: usize,
     column: usize,
     out: &mut [f32],
 ) {
-    let (x, weights) = (x.row(0), weight.row_bytes(column..column + out.len()));
+    let (x, weights) = (x.row(row), weight.row_bytes(column..column + out.len()));
     match (units.of(weight.dtype()), weight.dtype()) {
         (Some(unit), dtype) => unit.dots(x, dtype, weights, out),
         (None, Dtype::F32) => dots::<Single>(x, Single::elements(weights), out),
@@ -96,7 +107,7 @@ fn direct_piece(
     if let Some(activation) = epilogue.activation {
         functions::activate(activation, out);
     }
-    add_residual(out, epilogue, 0, column);
+    add_residual(out, epilogue, row, column);
 }
 
 /// Computes a tile of [`PANEL`] outputs as matrix products.
@@ -192,7 +203,7 @@ mod tests {
 
     /// What a product in bf16 multiplies: activations are rounded where the weights are bf16 and rows are many.
     fn rounded(units: Units, x: &Tensor, dtype: Dtype) -> Tensor {
-        if units.brain.is_none() || dtype != Dtype::Bf16 || x.rows() < TILED_ROWS {
+        if units.brain.is_none() || dtype != Dtype::Bf16 || x.rows() <= DIRECT_ROWS {
             return x.clone();
         }
         let values = x.values().iter().map(|&x| half::bf16::from_f32(x).to_f32()).collect();

@@ -18,6 +18,7 @@ mod experts;
 mod functions;
 mod linear;
 mod norm;
+mod pool;
 mod product;
 mod rope;
 mod rows;

@@ -1,7 +1,7 @@
 //! Norms over rows.
 
 use super::simd::{Kernel, LANES, dispatch};
-use super::storage::{Tensor, zeros};
+use super::storage::{Tensor, unwritten};
 use super::workers::Workers;
 use crate::backend::{Norm, NormKind};
 use crate::error::Result;
@@ -19,7 +19,7 @@ pub(super) fn norm(workers: &Workers, x: &Tensor, norm: &Norm<'_, Tensor>) -> Re
     if let Some(bias) = norm.bias {
         bias.expect("the bias of a norm", 1, width)?;
     }
-    let mut out = zeros(rows, width)?;
+    let mut out = unwritten(rows, width)?;
     workers.pieces(&mut out, width, WORK, |start, piece| {
         let x = &x.values()[start..start + piece.len()];
         for (x, out) in x.chunks_exact(width).zip(piece.chunks_exact_mut(width)) {

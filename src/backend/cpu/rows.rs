@@ -1,6 +1,6 @@
 //! Operations that move whole rows or columns.
 
-use super::storage::{Tensor, mismatch, reserve, zeros};
+use super::storage::{Tensor, mismatch, reserve, unwritten};
 use super::weight::Weight;
 use super::workers::Workers;
 use crate::error::Result;
@@ -20,7 +20,7 @@ pub(super) fn check_indices(index: &[u32], rows: usize, what: &str) -> Result<()
 pub(super) fn embed(workers: &Workers, table: &Weight, ids: &[u32]) -> Result<Tensor> {
     check_indices(ids, table.outputs(), "the table")?;
     let width = table.inputs();
-    let mut out = zeros(ids.len(), width)?;
+    let mut out = unwritten(ids.len(), width)?;
     workers.pieces(&mut out, width, WORK, |start, piece| {
         for (out, &id) in piece.chunks_exact_mut(width).zip(&ids[start / width..]) {
             let row = id as usize;
@@ -34,7 +34,7 @@ pub(super) fn embed(workers: &Workers, table: &Weight, ids: &[u32]) -> Result<Te
 pub(super) fn gather(workers: &Workers, x: &Tensor, index: &[u32]) -> Result<Tensor> {
     check_indices(index, x.rows(), "the tensor")?;
     let width = x.width();
-    let mut out = zeros(index.len(), width)?;
+    let mut out = unwritten(index.len(), width)?;
     workers.pieces(&mut out, width, WORK, |start, piece| {
         for (out, &row) in piece.chunks_exact_mut(width).zip(&index[start / width..]) {
             out.copy_from_slice(x.row(row as usize));
@@ -72,7 +72,7 @@ pub(super) fn columns(workers: &Workers, x: &Tensor, start: usize, width: usize)
             x.describe()
         )));
     }
-    let mut out = zeros(x.rows(), width)?;
+    let mut out = unwritten(x.rows(), width)?;
     workers.pieces(&mut out, width, WORK, |first, piece| {
         for (offset, out) in piece.chunks_exact_mut(width).enumerate() {
             out.copy_from_slice(&x.row(first / width + offset)[start..start + width]);

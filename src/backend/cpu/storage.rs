@@ -2,14 +2,25 @@
 
 use std::sync::Arc;
 
+use super::pool;
 use crate::error::{Error, ErrorKind, Result};
 
 /// An f32 activation `[rows, width]`, row-major. Cloning shares the values.
 #[derive(Debug, Clone)]
 pub struct Tensor {
-    values: Arc<Vec<f32>>,
+    values: Arc<Values>,
     rows: usize,
     width: usize,
+}
+
+/// Values whose memory is used again when nobody needs them any more.
+#[derive(Debug, Clone)]
+struct Values(Vec<f32>);
+
+impl Drop for Values {
+    fn drop(&mut self) {
+        pool::give(std::mem::take(&mut self.0));
+    }
 }
 
 impl Tensor {
@@ -21,12 +32,12 @@ impl Tensor {
                 values.len()
             )));
         }
-        Ok(Self { values: Arc::new(values), rows, width })
+        Ok(Self { values: Arc::new(Values(values)), rows, width })
     }
 
     /// All values, row-major.
     pub(super) fn values(&self) -> &[f32] {
-        &self.values
+        &self.values.0
     }
 
     /// The number of rows.
@@ -41,18 +52,17 @@ impl Tensor {
 
     /// One row; `index` must be less than [`Tensor::rows`].
     pub(super) fn row(&self, index: usize) -> &[f32] {
-        &self.values[index * self.width..][..self.width]
+        &self.values.0[index * self.width..][..self.width]
     }
 
     /// All values for writing; copied first if another tensor shares them.
     pub(super) fn values_mut(&mut self) -> &mut [f32] {
-        let values: &mut Vec<f32> = Arc::make_mut(&mut self.values);
-        values
+        &mut Arc::make_mut(&mut self.values).0
     }
 
     /// The same values under another shape.
     pub(super) fn reshape(self, rows: usize, width: usize) -> Result<Self> {
-        if rows.checked_mul(width) != Some(self.values.len()) {
+        if rows.checked_mul(width) != Some(self.values.0.len()) {
             return Err(mismatch(format!(
                 "cannot reshape `{}` to `[{rows}, {width}]`",
                 self.describe()
@@ -83,12 +93,29 @@ pub(super) fn mismatch(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Backend, message)
 }
 
-/// An empty vector with room for `rows * width` values, or an error if memory does not suffice.
-pub(super) fn reserve(rows: usize, width: usize) -> Result<Vec<f32>> {
+/// Memory with room for `rows * width` values, which may hold others; and how many these are.
+fn take(rows: usize, width: usize) -> Result<(Vec<f32>, usize)> {
     let too_large = || mismatch(format!("no memory for a tensor of the shape `[{rows}, {width}]`"));
     let length = rows.checked_mul(width).ok_or_else(too_large)?;
-    let mut values = Vec::new();
-    values.try_reserve_exact(length).map_err(|error| too_large().with_source(error))?;
+    let values = pool::take(length).map_err(|error| too_large().with_source(error))?;
+    Ok((values, length))
+}
+
+/// An empty vector with room for `rows * width` values, or an error if memory does not suffice.
+pub(super) fn reserve(rows: usize, width: usize) -> Result<Vec<f32>> {
+    let (mut values, _) = take(rows, width)?;
+    values.clear();
+    Ok(values)
+}
+
+/// `rows * width` values of which the caller writes every one; until then they are anything. An error if memory does not
+/// suffice.
+pub(super) fn unwritten(rows: usize, width: usize) -> Result<Vec<f32>> {
+    let (mut values, length) = take(rows, width)?;
+    values.resize(length, 0.0); // what it holds stays
+    if cfg!(debug_assertions) {
+        values.fill(f32::NAN); // so that tests see what nobody wrote
+    }
     Ok(values)
 }
 
@@ -96,13 +123,6 @@ pub(super) fn reserve(rows: usize, width: usize) -> Result<Vec<f32>> {
 pub(super) fn copy(x: &Tensor) -> Result<Vec<f32>> {
     let mut values = reserve(x.rows, x.width)?;
     values.extend_from_slice(x.values());
-    Ok(values)
-}
-
-/// `rows * width` zeros, or an error if memory does not suffice.
-pub(super) fn zeros(rows: usize, width: usize) -> Result<Vec<f32>> {
-    let mut values = reserve(rows, width)?;
-    values.resize(rows * width, 0.0); // `reserve` has checked the product
     Ok(values)
 }
 
@@ -128,9 +148,9 @@ mod tests {
     #[test]
     fn impossible_sizes_are_errors() {
         for (rows, width) in [(usize::MAX, 2), (usize::MAX / 4, 1), (1 << 45, 1 << 10)] {
-            assert_eq!(zeros(rows, width).unwrap_err().kind(), ErrorKind::Backend);
+            assert_eq!(unwritten(rows, width).unwrap_err().kind(), ErrorKind::Backend);
         }
-        assert_eq!(zeros(usize::MAX, 0).unwrap().len(), 0);
+        assert_eq!(unwritten(usize::MAX, 0).unwrap().len(), 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::backend::Activation;
 use crate::tensor::{Dtype, HostTensor, SharedBytes};
 
 /// Extents that are multiples of nothing, on both sides of the sizes at which kernels change.
-pub(super) const ROWS: [usize; 6] = [1, 2, 3, 5, 17, 130];
+pub(super) const ROWS: [usize; 7] = [1, 2, 3, 5, 13, 25, 130];
 /// The same for widths.
 pub(super) const WIDTHS: [usize; 5] = [1, 7, 33, 72, 257];
 /// All activations.

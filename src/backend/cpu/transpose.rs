@@ -1,6 +1,6 @@
 //! Transposes of the matrices that lie in rows.
 
-use super::storage::{Tensor, mismatch, zeros};
+use super::storage::{Tensor, mismatch, unwritten};
 use super::workers::Workers;
 use crate::error::Result;
 
@@ -22,7 +22,7 @@ pub(super) fn transpose(
             x.describe()
         )));
     }
-    let mut out = zeros(x.rows(), x.width())?;
+    let mut out = unwritten(x.rows(), x.width())?;
     // a line of the result is a column of a matrix
     workers.pieces(&mut out, rows.saturating_mul(LINES), WORK, |start, piece| {
         let first = start / rows;

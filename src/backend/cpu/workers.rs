@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use super::pool::User;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Below this many scalar operations, waking other threads costs more than it saves.
@@ -23,6 +24,8 @@ pub(super) struct Workers {
     pool: ThreadPool,
     /// Memory for operands that all threads read.
     shared: Mutex<Vec<f32>>,
+    /// Keeps the memory of tensors for the next ones.
+    _memory: User,
 }
 
 /// The part of a row-major output that one task writes: some rows, and of each the same columns.
@@ -46,7 +49,7 @@ impl Workers {
                 Error::new(ErrorKind::Backend, format!("cannot start `{threads}` threads"))
                     .with_source(error)
             })?;
-        Ok(Self { pool, shared: Mutex::default() })
+        Ok(Self { pool, shared: Mutex::default(), _memory: User::new() })
     }
 
     /// The number of threads.

@@ -10,7 +10,7 @@ mod tiles;
 use super::functions::{check_cap, softcap};
 use super::product::{View, product};
 use super::simd::dispatch;
-use super::storage::{Tensor, mismatch, zeros};
+use super::storage::{Tensor, mismatch, unwritten};
 use super::tiled::Units;
 use super::workers::{Tile, Workers, tiles as cut, with_scratch};
 use crate::backend::Attention;
@@ -82,7 +82,8 @@ pub(super) fn attention(
     let unit = units.brain.or(units.single).filter(|_| many);
     let rows = unit.map_or(QUERY_ROWS, tiles::task_rows);
     let blocks = blocks(q.rows(), kv.rows, attention.mask, (rows / geometry.group).max(1))?;
-    let mut out = zeros(q.rows(), q.width())?;
+    let mut out = unwritten(q.rows(), q.width())?;
+    out.fill(0.0); // rows that see nothing are in no block
     let queries: Vec<_> = blocks.iter().map(|block| block.queries.clone()).collect();
     let scores = blocks.iter().map(Block::scores).fold(0, usize::saturating_add);
     let work = scores.saturating_mul(2 * q.width());
