@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use vlm_spec::backend::cpu::{Cpu, Precision};
-use vlm_spec::backend::{Activation, Attention, Backend, Epilogue, Mask, Norm, NormKind};
+use vlm_spec::backend::{Activation, Attention, Backend, Epilogue, Mask, Norm, NormKind, Then};
 use vlm_spec::tensor::{Dtype, HostTensor, SharedBytes};
 
 const ROUNDS: usize = 7;
@@ -296,15 +296,15 @@ impl Bench {
                 Box::new(|| drop(black_box(cpu.linear(&x, &square, Epilogue::default())))),
                 Box::new(|| drop(black_box(cpu.attention(&x, &x, &x, &geometry)))),
                 Box::new(|| {
-                    let epilogue = Epilogue { residual: Some(&x), ..Epilogue::default() };
+                    let epilogue = Epilogue { then: Some(Then::Add(&x)), ..Epilogue::default() };
                     drop(black_box(cpu.linear(&x, &square, epilogue)));
                 }),
                 Box::new(|| {
-                    let epilogue = Epilogue { bias: Some(&bias), activation: gelu, residual: None };
+                    let epilogue = Epilogue { bias: Some(&bias), activation: gelu, then: None };
                     drop(black_box(cpu.linear(&x, &up, epilogue)));
                 }),
                 Box::new(|| {
-                    let epilogue = Epilogue { residual: Some(&x), ..Epilogue::default() };
+                    let epilogue = Epilogue { then: Some(Then::Add(&x)), ..Epilogue::default() };
                     drop(black_box(cpu.linear(&wide, &down, epilogue)));
                 }),
             ]);

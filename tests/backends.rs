@@ -161,7 +161,7 @@ fn nothing_at_all() {
         };
         let bias = upload(1, 3);
         let none = upload(0, 8);
-        let biased = || Epilogue { bias: Some(&bias), activation: None, residual: None };
+        let biased = || Epilogue { bias: Some(&bias), activation: None, then: None };
         let norm = Norm { kind: NormKind::Layer, weight: None, offset: 0.0, bias: None, eps: 1.0 };
         let mut nobody = KeyRanges::new();
         (0..3).for_each(|_| nobody.push([]));

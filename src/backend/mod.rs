@@ -84,19 +84,44 @@ pub struct Attention<'a> {
     pub mask: Mask<'a>,
 }
 
-/// What follows a matrix product in the same call: `residual + activation(x Wᵀ + bias)`.
+/// What follows a matrix product in the same call: `activation(x Wᵀ + bias)`, to which rows are added or which they multiply.
 pub struct Epilogue<'a, T> {
     /// `[1, out]`, added to every row.
     pub bias: Option<&'a T>,
     /// Applied after the bias.
     pub activation: Option<Activation>,
-    /// `[rows, out]`, added last.
-    pub residual: Option<&'a T>,
+    /// What becomes of the result.
+    pub then: Option<Then<'a, T>>,
+}
+
+/// What a product ends with.
+pub enum Then<'a, T> {
+    /// `[rows, out]` is added: a residual.
+    Add(&'a T),
+    /// `[rows, out]` multiplies, elementwise: the other half of a gated mlp.
+    Multiply(&'a T),
+}
+
+impl<T> Clone for Then<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Then<'_, T> {}
+
+impl<'a, T> Then<'a, T> {
+    /// The rows.
+    pub fn rows(self) -> &'a T {
+        match self {
+            Self::Add(rows) | Self::Multiply(rows) => rows,
+        }
+    }
 }
 
 impl<T> Default for Epilogue<'_, T> {
     fn default() -> Self {
-        Self { bias: None, activation: None, residual: None }
+        Self { bias: None, activation: None, then: None }
     }
 }
 

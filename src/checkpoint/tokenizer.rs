@@ -5,6 +5,7 @@
 
 mod files;
 mod rename;
+mod scanner;
 mod sentinel;
 mod stream;
 mod trimmed;

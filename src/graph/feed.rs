@@ -122,8 +122,7 @@ impl<B: Backend> MlpWeights<B> {
         let hidden = match &self.gate {
             Some(gate) => {
                 let up = self.up.apply(backend, x)?;
-                let gate = gate.apply(backend, x)?;
-                backend.gated(&gate, &up, self.act)?
+                gate.apply_times(backend, x, self.act, &up)?
             }
             None => self.up.apply_with(backend, x, Some(self.act), None)?,
         };

@@ -24,7 +24,7 @@ pub use self::decoder::{Decoder, DecoderCache};
 pub use self::encoder::{ClipInput, EncodedItem, Encoder, PictureInput};
 pub use self::sight::{Prospect, SeenStates};
 pub use self::unsupported::unsupported;
-use crate::backend::{Activation, Backend, Epilogue, Norm};
+use crate::backend::{Activation, Backend, Epilogue, Norm, Then};
 use crate::descriptor::block::NormWeight;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::graph::NormPlan;
@@ -159,7 +159,7 @@ impl<B: Backend> Linear<B> {
         backend.linear(
             x,
             &self.weight,
-            Epilogue { bias: self.bias.as_ref(), activation: None, residual: None },
+            Epilogue { bias: self.bias.as_ref(), ..Epilogue::default() },
         )
     }
 
@@ -170,7 +170,21 @@ impl<B: Backend> Linear<B> {
         activation: Option<Activation>,
         residual: Option<&B::Tensor>,
     ) -> Result<B::Tensor> {
-        backend.linear(x, &self.weight, Epilogue { bias: self.bias.as_ref(), activation, residual })
+        let then = residual.map(Then::Add);
+        backend.linear(x, &self.weight, Epilogue { bias: self.bias.as_ref(), activation, then })
+    }
+
+    /// `activation(map of x) * factor`.
+    fn apply_times(
+        &self,
+        backend: &B,
+        x: &B::Tensor,
+        activation: Activation,
+        factor: &B::Tensor,
+    ) -> Result<B::Tensor> {
+        let then = Some(Then::Multiply(factor));
+        let bias = self.bias.as_ref();
+        backend.linear(x, &self.weight, Epilogue { bias, activation: Some(activation), then })
     }
 }
 

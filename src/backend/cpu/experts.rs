@@ -166,7 +166,7 @@ pub(super) fn linear_each(
         if count > 0 {
             let own = rows(x, range[0], count)?;
             let bias = bias.map(|bias| rows(bias, expert, 1)).transpose()?;
-            let epilogue = Epilogue { bias: bias.as_ref(), activation, residual: None };
+            let epilogue = Epilogue { bias: bias.as_ref(), activation, then: None };
             parts.push(linear(workers, units, &own, weight, &epilogue)?);
         }
     }

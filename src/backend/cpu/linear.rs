@@ -7,7 +7,7 @@ use super::storage::{Tensor, mismatch, unwritten};
 use super::tiled::{self, Unit, Units};
 use super::weight::{Brain, Element, Half, Single, Weight};
 use super::workers::{Tile, Workers, ranges, tiles, with_scratch};
-use crate::backend::Epilogue;
+use crate::backend::{Epilogue, Then};
 use crate::error::Result;
 use crate::tensor::Dtype;
 
@@ -26,7 +26,7 @@ const DIRECT_WEIGHTS: usize = 1 << 16;
 /// The most outputs per task of a single row, a few more apart.
 const DIRECT_OUTPUTS: usize = 1 << 10;
 
-/// `residual + activation(x Wᵀ + bias)`.
+/// `activation(x Wᵀ + bias)`, then a sum or a product with other rows.
 ///
 /// With few rows each output is one dot product; with more rows, tiles of the output are matrix products over panels of
 /// the weights, packed for tiles in registers where the processor has a kernel for them, else widened panel by panel.
@@ -48,8 +48,8 @@ pub(super) fn linear(
     if let Some(bias) = epilogue.bias {
         bias.expect("the bias", 1, outputs)?;
     }
-    if let Some(residual) = epilogue.residual {
-        residual.expect("the residual", rows, outputs)?;
+    if let Some(then) = epilogue.then {
+        then.rows().expect("what a product meets", rows, outputs)?;
     }
     let mut out = unwritten(rows, outputs)?;
     let work = out.len().saturating_mul(inputs);
@@ -67,7 +67,7 @@ pub(super) fn linear(
             if let Some(activation) = epilogue.activation {
                 functions::activate(activation, line);
             }
-            add_residual(line, epilogue, row, column);
+            finish(line, epilogue, row, column);
         });
     } else {
         let blocks = ranges(rows, BLOCK);
@@ -107,7 +107,7 @@ fn direct_piece(
     if let Some(activation) = epilogue.activation {
         functions::activate(activation, out);
     }
-    add_residual(out, epilogue, row, column);
+    finish(out, epilogue, row, column);
 }
 
 /// Computes a tile of [`PANEL`] outputs as matrix products.
@@ -147,7 +147,7 @@ fn product_tile(
         }
         for (row, (out, line)) in tile.rows.into_iter().zip(sums.chunks_exact(count)).enumerate() {
             out.copy_from_slice(line);
-            add_residual(out, epilogue, first_row + row, column);
+            finish(out, epilogue, first_row + row, column);
         }
     });
 }
@@ -161,12 +161,20 @@ fn add_bias(line: &mut [f32], epilogue: &Epilogue<'_, Tensor>, column: usize) {
     }
 }
 
-/// Adds to `line` the residual of row `row`, columns from `column`.
-fn add_residual(line: &mut [f32], epilogue: &Epilogue<'_, Tensor>, row: usize, column: usize) {
-    if let Some(residual) = epilogue.residual {
-        for (value, &residual) in line.iter_mut().zip(&residual.row(row)[column..]) {
-            *value += residual;
+/// Adds to `line` what is to be added in row `row`, columns from `column`, or multiplies by it.
+fn finish(line: &mut [f32], epilogue: &Epilogue<'_, Tensor>, row: usize, column: usize) {
+    match epilogue.then {
+        Some(Then::Add(rows)) => {
+            for (value, &other) in line.iter_mut().zip(&rows.row(row)[column..]) {
+                *value += other;
+            }
         }
+        Some(Then::Multiply(rows)) => {
+            for (value, &other) in line.iter_mut().zip(&rows.row(row)[column..]) {
+                *value *= other;
+            }
+        }
+        None => {}
     }
 }
 
@@ -303,21 +311,22 @@ mod tests {
     }
 
     #[test]
-    fn the_epilogue_adds_activates_and_adds() {
+    fn the_epilogue_adds_activates_and_adds_or_multiplies() {
         for (rows, outputs) in [(1, 33), (2, 257), (17, 72), (130, 7)] {
             let (x, weight) = (tensor(rows, 33, 1), host_weight(Dtype::Bf16, outputs, 33, 1, 2));
-            let (bias, residual) = (tensor(1, outputs, 3), tensor(rows, outputs, 4));
+            let (bias, other) = (tensor(1, outputs, 3), tensor(rows, outputs, 4));
             for activation in ACTIVATIONS.map(Some).into_iter().chain([None]) {
-                for (bias, residual) in [
+                for (bias, then) in [
                     (None, None),
                     (Some(&bias), None),
-                    (None, Some(&residual)),
-                    (Some(&bias), Some(&residual)),
+                    (None, Some(Then::Add(&other))),
+                    (Some(&bias), Some(Then::Add(&other))),
+                    (Some(&bias), Some(Then::Multiply(&other))),
                 ] {
                     for units in Units::every() {
                         let product = reference(&rounded(units, &x, Dtype::Bf16), &weight);
                         let found = on_any_threads(|workers| {
-                            let epilogue = Epilogue { bias, activation, residual };
+                            let epilogue = Epilogue { bias, activation, then };
                             linear(workers, units, &x, &Weight::new(&weight).unwrap(), &epilogue)
                                 .unwrap()
                         });
@@ -326,10 +335,14 @@ mod tests {
                                 let bias = bias
                                     .map_or(0.0, |bias| f64::from(bias.values()[index % outputs]));
                                 let sum = product[index] + bias;
-                                activation
-                                    .map_or(sum, |activation| testing::activation(activation, sum))
-                                    + residual
-                                        .map_or(0.0, |residual| f64::from(residual.values()[index]))
+                                let value = activation
+                                    .map_or(sum, |activation| testing::activation(activation, sum));
+                                let other = f64::from(other.values()[index]);
+                                match then {
+                                    None => value,
+                                    Some(Then::Add(_)) => value + other,
+                                    Some(Then::Multiply(_)) => value * other,
+                                }
                             })
                             .collect();
                         assert_close(
@@ -380,8 +393,11 @@ mod tests {
         let epilogue = Epilogue { bias: Some(&narrow), ..Epilogue::default() };
         let error = linear(&workers, Units::default(), &x, &weight, &epilogue).unwrap_err();
         assert_eq!(error.message(), "the bias has the shape `[1, 4]`, expected `[1, 5]`");
-        let epilogue = Epilogue { residual: Some(&short), ..Epilogue::default() };
+        let epilogue = Epilogue { then: Some(Then::Add(&short)), ..Epilogue::default() };
         let error = linear(&workers, Units::default(), &x, &weight, &epilogue).unwrap_err();
-        assert_eq!(error.message(), "the residual has the shape `[1, 5]`, expected `[2, 5]`");
+        assert_eq!(
+            error.message(),
+            "what a product meets has the shape `[1, 5]`, expected `[2, 5]`"
+        );
     }
 }

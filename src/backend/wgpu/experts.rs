@@ -131,7 +131,7 @@ pub(super) fn linear_each(
         experts: stack.experts,
         few: routes.rows <= FEW_ROWS,
     };
-    let epilogue = Epilogue { bias, activation, residual: None };
+    let epilogue = Epilogue { bias, activation, then: None };
     stack.weight.product_each(stream, x, &epilogue, &each)
 }
 

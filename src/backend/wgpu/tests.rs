@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use super::kernel::{Abilities, Kernel};
 use super::*;
 use crate::backend::cpu::Cpu;
-use crate::backend::{KeyRanges, Mask, NormKind};
+use crate::backend::{KeyRanges, Mask, NormKind, Then};
 use crate::error::ErrorKind;
 use crate::tensor::{Dtype, SharedBytes};
 
@@ -146,25 +146,23 @@ fn products() {
     ];
     for (seed, (rows, inputs, outputs)) in (0..).zip(shapes) {
         for dtype in DTYPES {
-            for full in [false, true] {
-                let what = format!("[{rows}, {inputs}] x [{outputs}, {inputs}] {dtype:?} {full}");
+            for extent in ["alone", "added", "multiplied"] {
+                let what = format!("[{rows}, {inputs}] x [{outputs}, {inputs}] {dtype:?} {extent}");
                 // sums of up to 257 products of numbers below 1 in other orders
                 alike!(3e-6, what, |backend| {
                     let weight =
                         backend.weight(&host_weight(dtype, outputs, inputs, seed)).unwrap();
                     let x = tensor(backend, rows, inputs, seed + 100);
                     let bias = tensor(backend, 1, outputs, seed + 200);
-                    let residual = tensor(backend, rows, outputs, seed + 300);
-                    let activation = ACTIVATIONS[seed as usize % ACTIVATIONS.len()];
-                    let epilogue = if full {
-                        Epilogue {
-                            bias: Some(&bias),
-                            activation: Some(activation),
-                            residual: Some(&residual),
-                        }
-                    } else {
-                        Epilogue::default()
+                    let other = tensor(backend, rows, outputs, seed + 300);
+                    let activation = Some(ACTIVATIONS[seed as usize % ACTIVATIONS.len()]);
+                    let (bias, then) = match extent {
+                        "alone" => (None, None),
+                        "added" => (Some(&bias), Some(Then::Add(&other))),
+                        _ => (Some(&bias), Some(Then::Multiply(&other))),
                     };
+                    let activation = activation.filter(|_| bias.is_some());
+                    let epilogue = Epilogue { bias, activation, then };
                     backend.linear(&x, &weight, epilogue).unwrap()
                 });
             }
@@ -187,7 +185,7 @@ fn large_weights_are_cut_between_rows() {
                 let epilogue = Epilogue {
                     bias: Some(&bias),
                     activation: Some(Activation::Silu),
-                    residual: Some(&residual),
+                    then: Some(Then::Add(&residual)),
                 };
                 backend.download(&backend.linear(&x, weight, epilogue).unwrap()).unwrap()
             };

@@ -4,7 +4,7 @@ use super::kernel::{ELEMENT_THREADS, Kernel, SKINNY_COLUMNS, Tile, folded};
 use super::memory::Memory;
 use super::stream::{Dispatch, Stream};
 use super::tensor::{Tensor, mismatch};
-use crate::backend::Epilogue;
+use crate::backend::{Epilogue, Then};
 use crate::error::Result;
 use crate::tensor::{Dtype, HostTensor};
 
@@ -110,7 +110,7 @@ impl Weight {
         Ok(Self { dtype, outputs: all, inputs, shards })
     }
 
-    /// `residual + activation(x Wᵀ + bias)`.
+    /// `activation(x Wᵀ + bias)`, then a sum or a product with other rows.
     pub(super) fn product(
         &self,
         stream: &Stream,
@@ -120,8 +120,8 @@ impl Weight {
         if let Some(bias) = epilogue.bias {
             bias.expect("the bias", 1, self.outputs)?;
         }
-        if let Some(residual) = epilogue.residual {
-            residual.expect("the residual", x.rows(), self.outputs)?;
+        if let Some(then) = epilogue.then {
+            then.rows().expect("what a product meets", x.rows(), self.outputs)?;
         }
         self.multiply(stream, x, epilogue, None)
     }
@@ -195,12 +195,16 @@ impl Weight {
                 width as u32,
                 epilogue.activation.map_or(0, super::elements::number),
                 u32::from(epilogue.bias.is_some()),
-                u32::from(epilogue.residual.is_some()),
+                match epilogue.then {
+                    None => 0,
+                    Some(Then::Add(_)) => 1,
+                    Some(Then::Multiply(_)) => 2,
+                },
                 experts as u32,
             ];
             let bias = epilogue.bias.unwrap_or(x).memory();
-            let residual = epilogue.residual.unwrap_or(x).memory();
-            let mut inputs = vec![x.memory(), &shard.memory, bias, residual];
+            let other = epilogue.then.map_or(x, Then::rows).memory();
+            let mut inputs = vec![x.memory(), &shard.memory, bias, other];
             inputs.extend(each.map(|each| each.starts));
             stream.dispatch(&Dispatch {
                 kernel,

@@ -9,7 +9,7 @@
 //! * `add_bos_token` and `add_eos_token` are ignored when there is a `tokenizer.json`: its post-processor decides.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -345,11 +345,14 @@ impl TokenizerFiles {
 
     fn stored(&self) -> &[StoredToken] {
         self.stored.get_or_init(|| {
-            let Ok(text) = fs::read(self.directory.join(TOKENIZER)) else { return Vec::new() };
+            let Ok(file) = fs::File::open(self.directory.join(TOKENIZER)) else {
+                return Vec::new();
+            };
             let mut tokens = None;
             let visitor = AddedTokensVisitor(&mut tokens);
             // the visitor stops behind the list, which the parser reports as an error
-            let _ = serde_json::Deserializer::from_slice(&text).deserialize_map(visitor);
+            let reader = BufReader::with_capacity(1 << 16, file);
+            let _ = serde_json::Deserializer::from_reader(reader).deserialize_map(visitor);
             tokens.unwrap_or_default()
         })
     }

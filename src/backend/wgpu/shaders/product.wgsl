@@ -1,4 +1,4 @@
-// residual + activation(x Wᵀ + bias) for many rows: x [rows, width], W [columns, width] in a storage type of its own. All rows
+// activation(x Wᵀ + bias), then a sum or a product with other rows, for many rows: x [rows, width], W [columns, width] in a storage type of its own. All rows
 // meet the same W, or rows that lie together a part of it (parts/tiles*.wgsl).
 //
 // A workgroup of 16 x 16 threads computes TILE x TILE of the result, a thread TILE/16 x TILE/16 of them, at distances of
@@ -18,7 +18,7 @@ struct Parameters {
     stride: u32, // columns of the result
     activation: u32,
     has_bias: u32,
-    has_residual: u32,
+    then: u32, // 0: nothing; 1: add; 2: multiply
     experts: u32,
 }
 
@@ -26,7 +26,7 @@ var<immediate> parameters: Parameters;
 
 @group(0) @binding(0) var<storage, read_write> output: array<f32>;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
-@group(0) @binding(4) var<storage, read> residual: array<f32>;
+@group(0) @binding(4) var<storage, read> other: array<f32>;
 
 var<workgroup> left: array<vec4<f32>, TILE * QUADS>;
 var<workgroup> right: array<vec4<f32>, TILE * QUADS>;
@@ -96,8 +96,10 @@ fn main(
                     value += bias[part.bias + to];
                 }
                 value = activate(parameters.activation, value);
-                if parameters.has_residual == 1u {
-                    value += residual[row * parameters.stride + to];
+                switch parameters.then {
+                    case 1u: { value += other[row * parameters.stride + to]; }
+                    case 2u: { value *= other[row * parameters.stride + to]; }
+                    default: {}
                 }
                 output[row * parameters.stride + to] = value;
             }

@@ -1,4 +1,4 @@
-// residual + activation(x Wᵀ + bias) for at most ROWS rows, as when one token is generated: the time is that of reading W.
+// activation(x Wᵀ + bias), then a sum or a product with other rows, for at most ROWS rows, as when one token is generated: the time is that of reading W.
 //
 // A workgroup computes COLUMNS columns of all rows, or of one row with the matrix of its expert; its threads stride along the summed axis, then add up. Shares 1 KiB.
 
@@ -13,7 +13,7 @@ struct Parameters {
     stride: u32, // columns of the result
     activation: u32,
     has_bias: u32,
-    has_residual: u32,
+    then: u32, // 0: nothing; 1: add; 2: multiply
     experts: u32,
 }
 
@@ -21,7 +21,7 @@ var<immediate> parameters: Parameters;
 
 @group(0) @binding(0) var<storage, read_write> output: array<f32>;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
-@group(0) @binding(4) var<storage, read> residual: array<f32>;
+@group(0) @binding(4) var<storage, read> other: array<f32>;
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -65,8 +65,10 @@ fn main(
                 value += bias[part.bias + to];
             }
             value = activate(parameters.activation, value);
-            if parameters.has_residual == 1u {
-                value += residual[row * parameters.stride + to];
+            switch parameters.then {
+                case 1u: { value += other[row * parameters.stride + to]; }
+                case 2u: { value *= other[row * parameters.stride + to]; }
+                default: {}
             }
             output[row * parameters.stride + to] = value;
         }
