@@ -316,7 +316,8 @@ fn counts_are_those_of_the_whole_tokenizer() {
                         .iter()
                         .map(|(text, special)| tokenizer.encode(text, *special).unwrap().len())
                         .collect();
-                    let counts = count_tokens(&directory, &sentinels, pipeline, &texts).unwrap();
+                    let files = TokenizerFiles::read(&directory).unwrap();
+                    let counts = count_tokens(&files, &sentinels, pipeline, &texts).unwrap();
                     assert_eq!(counts, whole, "{folder} {pipeline:?} {texts:?}");
                 }
             }

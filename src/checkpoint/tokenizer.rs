@@ -3,6 +3,7 @@
 //! [`TokenizerFiles`] answers what the small files say in microseconds. [`Tokenizer`] is the whole thing, built from
 //! `tokenizer.json` the way the reference's `TokenizersBackend` does, with protected markers renamed ([`Sentinels`]).
 
+mod entries;
 mod files;
 mod rename;
 mod scanner;
@@ -194,22 +195,23 @@ impl Tokenizer {
 ///
 /// As for [`Tokenizer::load_with`] and [`Tokenizer::encode`].
 pub fn count_tokens(
-    directory: &Path,
+    files: &TokenizerFiles,
     sentinels: &Sentinels,
     pipeline: Pipeline,
     texts: &[(&str, bool)],
 ) -> Result<Vec<usize>> {
-    let files = TokenizerFiles::read(directory)?;
-    let json = read(directory)?;
-    let trimmed = {
+    let trimmed = files.entries().and_then(|entries| {
         let texts: Vec<&str> = texts.iter().map(|(text, _)| *text).collect();
-        trimmed::trim(&json, &names(sentinels), &texts, |inner| {
-            dress(inner, sentinels, pipeline, &files).ok()
+        trimmed::trim(entries, &names(sentinels), &texts, |inner| {
+            dress(inner, sentinels, pipeline, files).ok()
         })
-    };
+    });
     let tokenizer = match trimmed {
         Some(inner) => Tokenizer { inner, sentinels: sentinels.clone() },
-        None => Tokenizer::from_json(&json, sentinels.clone(), pipeline, &files)?,
+        None => {
+            let json = read(files.directory())?;
+            Tokenizer::from_json(&json, sentinels.clone(), pipeline, files)?
+        }
     };
     texts.iter().map(|(text, special)| Ok(tokenizer.encode(text, *special)?.len())).collect()
 }

@@ -199,7 +199,8 @@ impl Plan {
             Modality::Image => image,
             Modality::Audio => audio,
         };
-        *known.get_or_init(|| framing(&self.descriptor, media, &self.folder))
+        *known
+            .get_or_init(|| framing(&self.descriptor, media, self.tokenizer_files(), &self.folder))
     }
 
     /// The floor of one modality.

@@ -29,7 +29,7 @@ pub fn literal_tokens(
     let measured = if others.is_empty() || !folder.join("tokenizer.json").is_file() {
         None
     } else {
-        count_tokens(folder, &Sentinels::default(), pipeline, &others).ok()
+        files.and_then(|files| count_tokens(files, &Sentinels::default(), pipeline, &others).ok())
     };
     let tokens = |text: &str| {
         let Some(at) = others.iter().position(|(other, _)| *other == text) else {
@@ -49,13 +49,18 @@ pub fn literal_tokens(
 /// checkpoint's own template and tokenizer. Without those it is bounded by its bytes, plus the tokens that the family says it
 /// may add at its seams. A framing that is negative with every text, since an item saves a token of the template, is bounded
 /// by zero.
-pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Framing {
+pub fn framing(
+    descriptor: &Descriptor,
+    media: &MediaPlan,
+    files: Option<&TokenizerFiles>,
+    folder: &Path,
+) -> Framing {
     let frame = &media.frame;
     let named = (frame.before.len() + frame.after.len()) as u64;
     if frame.literals.is_empty() && frame.seam == 0 {
         return Framing { tokens: named, exact: true };
     }
-    if let Some(framing) = measured(descriptor, media.modality, folder) {
+    if let Some(framing) = measured(descriptor, media.modality, files, folder) {
         return framing;
     }
     let bytes: usize =
@@ -63,7 +68,12 @@ pub fn framing(descriptor: &Descriptor, media: &MediaPlan, folder: &Path) -> Fra
     Framing { tokens: named + bytes as u64 + frame.seam, exact: false }
 }
 
-fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Option<Framing> {
+fn measured(
+    descriptor: &Descriptor,
+    modality: Modality,
+    files: Option<&TokenizerFiles>,
+    folder: &Path,
+) -> Option<Framing> {
     let family = &descriptor.family;
     let (_, tables) = family.media().find(|(name, _)| *name == modality.name())?;
     let marker = &family.tokens.get(tables.marker)?.text;
@@ -76,7 +86,7 @@ fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Optio
     }
     let own = family.prompt.template.as_deref();
     let template = ChatTemplate::find_beside(folder, own).ok()??;
-    let files = TokenizerFiles::read(folder).ok()?;
+    let files = files?;
     let sentinels = Sentinels::new(std::slice::from_ref(marker)).ok()?;
     let special = files.special_tokens();
     let bos = files.special("bos_token");
@@ -93,7 +103,7 @@ fn measured(descriptor: &Descriptor, modality: Modality, folder: &Path) -> Optio
         .map(|prompt| (prompt.as_str(), adds_special_tokens(prompt, bos.as_deref())))
         .collect();
     let counts =
-        count_tokens(folder, &sentinels, family.prompt.pipeline(files.class()), &texts).ok()?;
+        count_tokens(files, &sentinels, family.prompt.pipeline(files.class()), &texts).ok()?;
     let framings = counts.chunks_exact(2).filter_map(|pair| match pair {
         [with, without] => i64::try_from(*with).ok()?.checked_sub_unsigned(*without as u64 + 1),
         _ => None,

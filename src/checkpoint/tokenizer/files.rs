@@ -11,7 +11,7 @@
 use std::fs;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
+use super::entries::Entries;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The names that every tokenizer of the reference may give a token to (`SPECIAL_TOKENS_ATTRIBUTES`).
@@ -40,6 +41,8 @@ pub struct TokenizerFiles {
     added: IndexMap<String, u32>,
     /// `added_tokens` of `tokenizer.json`, read when first asked for.
     stored: OnceLock<Vec<StoredToken>>,
+    /// Where the entries of `tokenizer.json` are, found when first asked for.
+    entries: OnceLock<Option<Arc<Entries>>>,
 }
 
 /// `tokenizer_config.json`. Its list of added tokens can be a megabyte of small objects, so that is read into its own type.
@@ -217,7 +220,22 @@ impl TokenizerFiles {
             special_map: read_json(directory, SPECIAL_MAP)?.unwrap_or_default(),
             added: read_json(directory, ADDED)?.unwrap_or_default(),
             stored: OnceLock::new(),
+            entries: OnceLock::new(),
         })
+    }
+
+    /// The folder.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The entries of `tokenizer.json`, if it is there and plainly one with a byte-pair model.
+    pub(super) fn entries(&self) -> Option<&Entries> {
+        let find = || {
+            let text = fs::read_to_string(self.directory.join(TOKENIZER)).ok()?;
+            Entries::find(text).map(Arc::new)
+        };
+        self.entries.get_or_init(find).as_deref()
     }
 
     /// The text of a named special token (`bos_token`, `eos_token`, `pad_token`, `image_token`, …), if there is one.

@@ -4,12 +4,33 @@
 //! what is wrong. Texts without escapes are lent, not copied.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// A place in a JSON text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scanner<'a> {
     text: &'a str,
     at: usize,
+}
+
+/// A string of a text, without its quotes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    start: u32,
+    end: u32,
+    escaped: bool,
+}
+
+impl Span {
+    /// The string, of the text that it was found in.
+    pub(super) fn of(self, text: &str) -> Option<Cow<'_, str>> {
+        let (start, end) = (self.start as usize, self.end as usize);
+        if self.escaped {
+            serde_json::from_str(text.get(start - 1..=end)?).ok().map(Cow::Owned)
+        } else {
+            text.get(start..end).map(Cow::Borrowed)
+        }
+    }
 }
 
 /// Bytes that end a plain stretch of a string: its end, an escape, and what must not stand in one.
@@ -40,6 +61,10 @@ impl<'a> Scanner<'a> {
                 return Some(byte);
             }
             self.at += 1;
+            // entries are often indented by six spaces or eight
+            while bytes.get(self.at..self.at + 4) == Some(b"    ") {
+                self.at += 4;
+            }
         }
     }
 
@@ -81,17 +106,22 @@ impl<'a> Scanner<'a> {
 
     /// A string.
     pub(super) fn string(&mut self) -> Option<Cow<'a, str>> {
+        self.span()?.of(self.text)
+    }
+
+    /// Where a string is. That its escapes are right is not known before it is read.
+    pub(super) fn span(&mut self) -> Option<Span> {
         self.expect(b'"')?;
-        let start = self.at;
+        let start = u32::try_from(self.at).ok()?;
         match self.plain()? {
             b'"' => {
-                let text = self.text.get(start..self.at)?;
+                let end = u32::try_from(self.at).ok()?;
                 self.at += 1;
-                Some(Cow::Borrowed(text))
+                Some(Span { start, end, escaped: false })
             }
             b'\\' => {
                 self.string_end()?;
-                serde_json::from_str(self.text.get(start - 1..self.at)?).ok().map(Cow::Owned)
+                Some(Span { start, end: u32::try_from(self.at - 1).ok()?, escaped: true })
             }
             _ => None,
         }
@@ -137,15 +167,15 @@ impl<'a> Scanner<'a> {
         ((1..=9).contains(&digits) && (first != b'0' || digits == 1) && plain).then_some(value)
     }
 
-    /// The text of the next value, of any kind. That its brackets close is all that is known of it.
-    pub(super) fn value(&mut self) -> Option<&'a str> {
+    /// Where the next value is, of any kind. That its brackets close is all that is known of it.
+    pub(super) fn value(&mut self) -> Option<Range<usize>> {
         let first = self.peek()?;
         let start = self.at;
         if !matches!(first, b'{' | b'[' | b'"') {
             let rest = self.text.get(start..)?;
             let end = rest.find([',', '}', ']', ' ', '\n', '\t', '\r']).filter(|end| *end > 0);
             self.at = start + end?;
-            return self.text.get(start..self.at);
+            return Some(start..self.at);
         }
         let mut depth = 0_usize;
         loop {
@@ -158,7 +188,7 @@ impl<'a> Scanner<'a> {
                 _ => {}
             }
             if depth == 0 {
-                return self.text.get(start..self.at);
+                return Some(start..self.at);
             }
         }
     }
@@ -170,20 +200,22 @@ mod tests {
 
     #[test]
     fn entries_are_read_in_place() {
-        let mut scanner = Scanner::new(
-            " { \"a\" :12,\n\t\"\\u0062\\\"\" : [ 1 , \"é\" ], \"c\":{\"]\":[{}]} ,\"d\":null }\n",
-        );
+        let text =
+            " { \"a\" :12,\n\t\"\\u0062\\\"\" : [ 1 , \"é\" ], \"c\":{\"]\":[{}]} ,\"d\":null }\n";
+        let mut scanner = Scanner::new(text);
         scanner.expect(b'{').unwrap();
         assert_eq!(scanner.next(b'}', true), Some(true));
         assert!(matches!(scanner.key(), Some(Cow::Borrowed("a"))));
         assert_eq!(scanner.integer(), Some(12));
         assert_eq!(scanner.next(b'}', false), Some(true));
         assert_eq!(scanner.key().as_deref(), Some("b\""));
-        assert_eq!(scanner.value(), Some("[ 1 , \"é\" ]"));
+        assert_eq!(scanner.value().map(|range| &text[range]), Some("[ 1 , \"é\" ]"));
         assert_eq!(scanner.next(b'}', false), Some(true));
-        assert_eq!((scanner.key().as_deref(), scanner.value()), (Some("c"), Some("{\"]\":[{}]}")));
+        assert_eq!(scanner.key().as_deref(), Some("c"));
+        assert_eq!(scanner.value().map(|range| &text[range]), Some("{\"]\":[{}]}"));
         assert_eq!(scanner.next(b'}', false), Some(true));
-        assert_eq!((scanner.key().as_deref(), scanner.value()), (Some("d"), Some("null")));
+        assert_eq!(scanner.key().as_deref(), Some("d"));
+        assert_eq!(scanner.value().map(|range| &text[range]), Some("null"));
         assert_eq!(scanner.next(b'}', false), Some(false));
         assert!(scanner.ended());
     }

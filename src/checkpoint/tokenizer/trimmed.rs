@@ -1,9 +1,8 @@
 //! A tokenizer cut down to a few known texts, for when only the number of their tokens is wanted.
 //!
 //! Most of the time that a tokenizer takes to build goes into vocabulary entries and merges that a short text never
-//! meets. So the file is read in one pass: everything before the model makes a tokenizer without entries, which cuts the
-//! texts into the very pieces that the model would be given; then of the model's entries only those are kept that stand
-//! in one of these pieces. A token that byte-pair encoding makes, and every one on the way to it, is part of its piece,
+//! meets. So everything before the model makes a tokenizer without entries, which cuts the texts into the very pieces that
+//! the model would be given; then of the model's entries only those are kept that stand in one of these pieces. A token that byte-pair encoding makes, and every one on the way to it, is part of its piece,
 //! and the merges that are kept keep their order, so the pieces fall into the same tokens as with the whole model.
 //!
 //! Ids of added tokens are not those of the file. That is why nothing but counts leaves this module's caller.
@@ -11,21 +10,20 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::ops::Range;
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::tokenizer::pre_tokenizer::PreTokenizedString;
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
 
+use super::entries::{Entries, Merge, Part};
 use super::rename;
-use super::scanner::Scanner;
 
 /// Texts whose pieces are longer than this together are not worth it.
 const MOST_TEXT: usize = 1 << 16;
 /// Where the parts of a piece are cut in the index; longer tokens are looked for in the pieces themselves.
 const LONGEST: usize = 256;
-/// An id that no vocabulary has.
-const HIGHEST: u32 = 1 << 24;
 /// The model of a tokenizer without entries.
 const NO_MODEL: &str = r#"{"type":"BPE","vocab":{},"merges":[]}"#;
 
@@ -36,36 +34,23 @@ const NO_MODEL: &str = r#"{"type":"BPE","vocab":{},"merges":[]}"#;
 /// they stand in the text, or parts of the file come in another order than the library writes. A file with merges that
 /// lead nowhere is not found out if the texts do not meet them.
 pub(super) fn trim(
-    json: &str,
+    entries: &Entries,
     names: &[(&str, &str)],
     texts: &[&str],
     dress: impl FnOnce(&mut Tokenizer) -> Option<()>,
 ) -> Option<Tokenizer> {
-    let mut file = Scanner::new(json);
     let mut frame = String::from("{");
-    let mut first = true;
-    file.expect(b'{')?;
-    while file.next(b'}', first)? {
-        first = false;
-        let key = file.key()?;
-        if key != "model" {
-            let _ = write!(frame, "{}:{},", serde_json::Value::from(key), file.value()?);
-            continue;
-        }
-        let _ = write!(frame, r#""model":{NO_MODEL}}}"#);
-        let frame = rename::rename_strings(&frame, names);
-        let mut tokenizer = Tokenizer::from_bytes(frame.as_bytes()).ok()?;
-        dress(&mut tokenizer)?;
-        let pieces = pieces(&tokenizer, texts)?;
-        let parts = Parts::of(&pieces);
-        let model = ModelReader { names, parts: &parts }.read(&mut file)?;
-        if file.next(b'}', false)? || !file.ended() {
-            return None;
-        }
-        tokenizer.with_model(model);
-        return Some(tokenizer);
+    for (key, value) in entries.before() {
+        let _ = write!(frame, "{}:{value},", serde_json::Value::from(key));
     }
-    None
+    let _ = write!(frame, r#""model":{NO_MODEL}}}"#);
+    let frame = rename::rename_strings(&frame, names);
+    let mut tokenizer = Tokenizer::from_bytes(frame.as_bytes()).ok()?;
+    dress(&mut tokenizer)?;
+    let pieces = pieces(&tokenizer, texts)?;
+    let parts = Parts::of(&pieces);
+    tokenizer.with_model(ModelReader { entries, names, parts: &parts }.read()?);
+    Some(tokenizer)
 }
 
 /// What the model is given of `texts`, each piece once.
@@ -158,6 +143,7 @@ impl<'a> Parts<'a> {
 
 /// Reads the model and keeps what stands in the parts.
 struct ModelReader<'a> {
+    entries: &'a Entries,
     names: &'a [(&'a str, &'a str)],
     parts: &'a Parts<'a>,
 }
@@ -170,51 +156,58 @@ impl ModelReader<'_> {
         }
     }
 
-    fn read(&self, file: &mut Scanner<'_>) -> Option<BPE> {
+    /// A small value.
+    fn setting<T: DeserializeOwned>(&self, range: &Range<usize>) -> Option<T> {
+        serde_json::from_str(self.entries.value(range)).ok()
+    }
+
+    fn read(&self) -> Option<BPE> {
         let mut builder = BPE::builder();
         let mut bpe = false;
         let mut byte_fallback = false;
         let mut unknown = None;
         let mut vocabulary = None;
         let mut merges = None;
-        let mut first = true;
-        file.expect(b'{')?;
-        while file.next(b'}', first)? {
-            first = false;
-            let key = file.key()?;
-            match &*key {
-                "type" => bpe = setting::<String>(file)? == "BPE",
+        for part in self.entries.model() {
+            let (key, value) = match part {
+                Part::Setting(key, value) => (key.as_str(), value),
+                Part::Vocabulary => {
+                    vocabulary = Some(self.vocabulary(unknown.as_deref())?);
+                    continue;
+                }
+                Part::Merges => {
+                    merges = Some(self.merges(unknown.as_deref())?);
+                    continue;
+                }
+            };
+            match key {
+                "type" => bpe = self.setting::<String>(value)? == "BPE",
                 "dropout" => {
-                    if setting::<Option<f64>>(file)?.is_some() {
+                    if self.setting::<Option<f64>>(value)?.is_some() {
                         return None;
                     }
                 }
                 "continuing_subword_prefix" | "end_of_word_suffix" => {
-                    let affix: Option<String> = setting(file)?;
+                    let affix: Option<String> = self.setting(value)?;
                     if affix.is_some_and(|affix| !affix.is_empty()) {
                         return None;
                     }
                 }
                 // what is kept depends on it
                 "unk_token" if vocabulary.is_none() && merges.is_none() => {
-                    let token: Option<String> = setting(file)?;
+                    let token: Option<String> = self.setting(value)?;
                     unknown = token.map(|token| self.renamed(token.into()).into_owned());
                 }
                 "fuse_unk" => {
-                    builder = builder.fuse_unk(setting::<Option<_>>(file)?.unwrap_or(false));
+                    builder = builder.fuse_unk(self.setting::<Option<_>>(value)?.unwrap_or(false));
                 }
                 "byte_fallback" => {
-                    byte_fallback = setting::<Option<_>>(file)?.unwrap_or(false);
+                    byte_fallback = self.setting::<Option<_>>(value)?.unwrap_or(false);
                     builder = builder.byte_fallback(byte_fallback);
                 }
                 "ignore_merges" => {
-                    builder = builder.ignore_merges(setting::<Option<_>>(file)?.unwrap_or(false));
-                }
-                "vocab" if vocabulary.is_none() => {
-                    vocabulary = Some(self.vocabulary(file, unknown.as_deref())?);
-                }
-                "merges" if merges.is_none() => {
-                    merges = Some(self.merges(file, unknown.as_deref())?);
+                    let ignored = self.setting::<Option<_>>(value)?.unwrap_or(false);
+                    builder = builder.ignore_merges(ignored);
                 }
                 _ => return None,
             }
@@ -250,29 +243,10 @@ impl ModelReader<'_> {
         builder.vocab_and_merges(vocabulary, merges.kept).build().ok()
     }
 
-    fn vocabulary(&self, file: &mut Scanner<'_>, unknown: Option<&str>) -> Option<Vocab> {
+    fn vocabulary(&self, unknown: Option<&str>) -> Option<Vocab> {
         let mut kept = Vocab::default();
-        let mut seen: Vec<u64> = Vec::new();
-        let mut count = 0;
-        let mut highest = None;
-        file.expect(b'{')?;
-        while file.next(b'}', count == 0)? {
-            let (token, id) = (file.key()?, file.integer()?);
-            let (word, bit) = (id as usize / 64, id % 64);
-            if id > HIGHEST {
-                return None;
-            }
-            if word >= seen.len() {
-                seen.resize(word + 1, 0);
-            }
-            let ids = seen.get_mut(word)?;
-            if *ids >> bit & 1 == 1 {
-                return None;
-            }
-            *ids |= 1 << bit;
-            count += 1;
-            highest = highest.max(Some(id));
-            let token = self.renamed(token);
+        for &(token, id) in self.entries.vocabulary() {
+            let token = self.renamed(token.of(self.entries.text())?);
             // what a renamed token is called says that it is a token, wherever it stands
             if self.names.iter().any(|(_, new)| *new == token)
                 || is_byte(&token)
@@ -282,31 +256,19 @@ impl ModelReader<'_> {
                 kept.insert(token.into_owned(), id);
             }
         }
-        // with gaps between them, the library could give an added token the id of another
-        (highest.map_or(0, |highest| highest + 1) == count).then_some(kept)
+        Some(kept)
     }
 
-    fn merges(&self, file: &mut Scanner<'_>, unknown: Option<&str>) -> Option<Merges> {
+    fn merges(&self, unknown: Option<&str>) -> Option<Merges> {
         let mut merges = Merges { kept: Vec::new(), of_bytes: false };
-        let mut as_pairs = None;
         let mut joined = String::new();
-        let mut first = true;
-        file.expect(b'[')?;
-        while file.next(b']', first)? {
-            first = false;
-            let is_pair = file.peek()? == b'[';
-            if *as_pairs.get_or_insert(is_pair) != is_pair {
-                return None;
-            }
-            let (left, right) = if is_pair {
-                file.expect(b'[')?;
-                let left = file.string()?;
-                file.expect(b',')?;
-                let right = file.string()?;
-                file.expect(b']')?;
-                (self.renamed(left), self.renamed(right))
-            } else {
-                match self.renamed(file.string()?) {
+        let text = self.entries.text();
+        for &merge in self.entries.merges() {
+            let (left, right) = match merge {
+                Merge::Pair(left, right) => {
+                    (self.renamed(left.of(text)?), self.renamed(right.of(text)?))
+                }
+                Merge::Text(merge) => match self.renamed(merge.of(text)?) {
                     Cow::Borrowed(text) => {
                         let (left, right) = split(text)?;
                         (Cow::Borrowed(left), Cow::Borrowed(right))
@@ -315,7 +277,7 @@ impl ModelReader<'_> {
                         let (left, right) = split(&text)?;
                         (Cow::Owned(left.to_string()), Cow::Owned(right.to_string()))
                     }
-                }
+                },
             };
             let unknown = |token: &str| unknown == Some(token);
             if unknown(&left) || unknown(&right) {
@@ -328,11 +290,6 @@ impl ModelReader<'_> {
         }
         Some(merges)
     }
-}
-
-/// A small value.
-fn setting<'a, T: Deserialize<'a>>(file: &mut Scanner<'a>) -> Option<T> {
-    serde_json::from_str(file.value()?).ok()
 }
 
 /// Whether this is how a byte is spelled that no entry has: `<0x0A>`.
@@ -363,7 +320,7 @@ mod tests {
 
     fn trimmed(model: &str, texts: &[&str]) -> Option<Tokenizer> {
         let json = format!(r#"{{"version":"1.0","added_tokens":[],"model":{model}}}"#);
-        trim(&json, &[("<m>", "\u{E000}")], texts, |_| Some(()))
+        trim(&Entries::find(json)?, &[("<m>", "\u{E000}")], texts, |_| Some(()))
     }
 
     fn kept(texts: &[&str]) -> Vec<String> {
@@ -414,8 +371,10 @@ mod tests {
             assert!(trimmed(&MODEL.replacen(old, new, 1), &["abc x"]).is_none(), "{old} {new}");
         }
         assert!(trimmed(MODEL, &["abc x"]).is_some());
-        assert!(trim(r#"{"model":{}}"#, &[], &[], |_| Some(())).is_none());
-        assert!(trim("{", &[], &[], |_| Some(())).is_none());
+        for json in [r#"{"model":{}}"#, "{"] {
+            let entries = Entries::find(json.to_owned());
+            assert!(entries.is_none_or(|entries| trim(&entries, &[], &[], |_| Some(())).is_none()));
+        }
     }
 
     #[test]
@@ -423,7 +382,10 @@ mod tests {
         let json = format!(
             "{{\n  \"version\": \"1.0\",\n  \"added_tokens\": [ ],\n  \"model\": {MODEL}\n}}\n"
         );
-        let read = |json: &str| trim(json, &[], &["abc x"], |_| Some(())).is_some();
+        let read = |json: &str| {
+            let entries = Entries::find(json.to_owned());
+            entries.is_some_and(|entries| trim(&entries, &[], &["abc x"], |_| Some(())).is_some())
+        };
         assert!(read(&json) && read(json.trim_end()));
         for end in 0..json.trim_end().len() {
             assert!(!read(&json[..end]), "{}", &json[..end]);
