@@ -4,13 +4,10 @@ use super::elements::each;
 use super::kernel::{Kernel, folded};
 use super::stream::{Dispatch, Stream};
 use super::tensor::{Tensor, mismatch};
-use super::weight::{Each, Weight};
+use super::weight::{Each, PartSize, Weight};
 use crate::backend::{Activation, Epilogue, RouterScores, Routing};
 use crate::error::Result;
 use crate::tensor::HostTensor;
-
-/// Rows of a batch that are few, as when one token is generated: each of their pairs reads its expert by itself.
-const FEW_ROWS: usize = 8;
 
 /// Matrices of one shape and dtype, one for each expert, one below the other in as few buffers as shaders can see.
 pub struct Stack {
@@ -51,6 +48,9 @@ pub struct Routes {
     chosen: Tensor,
     /// What `group.wgsl` wrote: where experts begin, the pairs in their order, and the place of each.
     grouped: Tensor,
+    /// What `parts.wgsl` wrote: the rows of each expert in parts of `size`.
+    parts: Tensor,
+    size: PartSize,
 }
 
 impl Routes {
@@ -94,7 +94,20 @@ pub(super) fn route(stream: &Stream, logits: &Tensor, routing: &Routing) -> Resu
         groups: folded(experts),
         work: (experts * pairs) as u64,
     })?;
-    Ok(Routes { rows, top, experts, chosen, grouped })
+    let size = PartSize::of(pairs.div_ceil(experts));
+    // the last part of an expert may be smaller, of as many experts as have rows
+    let smaller = if size.rows() == 1 { 0 } else { experts.min(pairs) };
+    let room = pairs.div_ceil(size.rows()) + smaller;
+    let parts = Tensor::new(stream, room, 3)?;
+    stream.dispatch(&Dispatch {
+        kernel: Kernel::Parts,
+        output: parts.memory(),
+        inputs: &[grouped.memory()],
+        parameters: &[experts as u32, size.rows() as u32, room as u32],
+        groups: if pairs == 0 { [0; 3] } else { folded(experts) },
+        work: (experts * experts) as u64,
+    })?;
+    Ok(Routes { rows, top, experts, chosen, grouped, parts, size })
 }
 
 /// Every row once for each of its experts, in the order of experts.
@@ -127,9 +140,10 @@ pub(super) fn linear_each(
         )));
     }
     let each = Each {
-        starts: routes.grouped.memory(),
         experts: stack.experts,
-        few: routes.rows <= FEW_ROWS,
+        parts: routes.parts.memory(),
+        room: routes.parts.rows(),
+        size: routes.size,
     };
     let epilogue = Epilogue { bias, activation, then: None };
     stack.weight.product_each(stream, x, &epilogue, &each)

@@ -65,6 +65,8 @@ pub(super) enum Kernel {
     Route,
     /// Pairs of a row and an expert in the order of experts.
     Group,
+    /// Rows of experts in parts of one size.
+    Parts,
     /// Every row once for each of its experts.
     Spread,
     /// What belongs to a row, summed.
@@ -97,7 +99,7 @@ pub(super) enum Kernel {
         aligned: bool,
         /// 1, 2, 4 or 8.
         rows: usize,
-        /// Each row, by itself, meets the matrix of its expert.
+        /// Rows meet the matrices of their experts, so many of one expert at a time.
         experts: bool,
     },
     /// Attention of many query rows.
@@ -250,6 +252,7 @@ impl Kernel {
                 add(include_str!("shaders/route.wgsl"));
             }
             Self::Group => add(include_str!("shaders/group.wgsl")),
+            Self::Parts => add(include_str!("shaders/parts.wgsl")),
             Self::Spread => {
                 add(elements);
                 add(include_str!("shaders/spread.wgsl"));
@@ -329,6 +332,7 @@ impl Kernel {
             Self::Blend,
             Self::Route,
             Self::Group,
+            Self::Parts,
             Self::Spread,
             Self::Collect,
             Self::Transpose,
@@ -339,12 +343,10 @@ impl Kernel {
             all.push(Self::Embed { dtype });
             for aligned in [true, false] {
                 for experts in [false, true] {
-                    let tiles = [Tile::Small, Tile::Large];
+                    let (tiles, rows) = ([Tile::Small, Tile::Large], [1, 2, 4, 8]);
                     all.extend(tiles.map(|tile| Self::Product { dtype, aligned, tile, experts }));
+                    all.extend(rows.map(|rows| Self::Skinny { dtype, aligned, rows, experts }));
                 }
-                let skinny = |rows, experts| Self::Skinny { dtype, aligned, rows, experts };
-                all.extend([1, 2, 4, 8].map(|rows| skinny(rows, false)));
-                all.push(skinny(1, true));
             }
         }
         for &head in heads {

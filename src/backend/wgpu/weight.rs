@@ -29,13 +29,44 @@ struct Shard {
     rows: usize,
 }
 
-/// Where the rows of each expert lie, for products with the matrices of experts.
+/// How rows lie that meet the matrices of their experts.
 pub(super) struct Each<'a> {
-    /// Starts with where the rows of each expert begin, and their number.
-    pub(super) starts: &'a Memory,
     pub(super) experts: usize,
-    /// Whether rows are few enough for a workgroup to take one by itself.
-    pub(super) few: bool,
+    /// What `parts.wgsl` wrote.
+    pub(super) parts: &'a Memory,
+    /// How many parts there is room for.
+    pub(super) room: usize,
+    /// The size of a part.
+    pub(super) size: PartSize,
+}
+
+/// Rows of one expert that a workgroup takes at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PartSize {
+    /// 1, 2, 4 or 8, for which the matrix is read once.
+    Few(usize),
+    /// A tile of a product of many.
+    Tile(Tile),
+}
+
+impl PartSize {
+    /// For so many rows of an expert, on average.
+    pub(super) fn of(rows: usize) -> Self {
+        match rows {
+            // a tile of 64 rows would be all but empty
+            ..=16 => Self::Few(rows.next_power_of_two().clamp(1, FEW_ROWS)),
+            17..=127 => Self::Tile(Tile::Small),
+            _ => Self::Tile(Tile::Large),
+        }
+    }
+
+    /// The rows.
+    pub(super) fn rows(self) -> usize {
+        match self {
+            Self::Few(rows) => rows,
+            Self::Tile(tile) => tile.side(),
+        }
+    }
 }
 
 impl Weight {
@@ -169,22 +200,30 @@ impl Weight {
         for shard in &self.shards {
             // a shard of matrices of experts holds some of their columns, or none; the kernel finds out
             let columns = if experts > 0 { width } else { shard.rows };
-            let few = each.map_or(rows <= FEW_ROWS, |each| each.few);
-            let (kernel, groups) = if few {
-                let count = if experts > 0 { 1 } else { rows.next_power_of_two() };
-                let kernel = Kernel::Skinny { dtype, aligned, rows: count, experts: experts > 0 };
-                let [across, down, _] = folded(columns.div_ceil(SKINNY_COLUMNS));
-                (kernel, [across, down, if experts > 0 { rows } else { 1 }])
-            } else {
-                let tiles = |tile: Tile| {
-                    let lines = rows.div_ceil(tile.side()) + experts.min(rows);
-                    [columns.div_ceil(tile.side()), lines, 1]
-                };
-                // tiles of experts are rarely full
-                let large = tiles(Tile::Large).iter().product::<usize>() >= BUSY_GROUPS
-                    && (experts == 0 || rows / experts.max(1) >= Tile::Large.side());
-                let tile = if large { Tile::Large } else { Tile::Small };
-                (Kernel::Product { dtype, aligned, tile, experts: experts > 0 }, tiles(tile))
+            let across = |columns: usize| folded(columns.div_ceil(SKINNY_COLUMNS));
+            let (kernel, groups) = match each.map(|each| (each.size, each.room)) {
+                Some((PartSize::Few(count), room)) => {
+                    let kernel = Kernel::Skinny { dtype, aligned, rows: count, experts: true };
+                    let [x, y, _] = across(columns);
+                    (kernel, [x, y, room])
+                }
+                Some((PartSize::Tile(tile), room)) => {
+                    let kernel = Kernel::Product { dtype, aligned, tile, experts: true };
+                    (kernel, [columns.div_ceil(tile.side()), room, 1])
+                }
+                None if rows <= FEW_ROWS => {
+                    let count = rows.next_power_of_two();
+                    let kernel = Kernel::Skinny { dtype, aligned, rows: count, experts: false };
+                    (kernel, across(columns))
+                }
+                None => {
+                    let tiles =
+                        |tile: Tile| [columns.div_ceil(tile.side()), rows.div_ceil(tile.side()), 1];
+                    let large = tiles(Tile::Large).iter().product::<usize>() >= BUSY_GROUPS;
+                    let tile = if large { Tile::Large } else { Tile::Small };
+                    let kernel = Kernel::Product { dtype, aligned, tile, experts: false };
+                    (kernel, tiles(tile))
+                }
             };
             let parameters = [
                 rows as u32,
@@ -200,12 +239,11 @@ impl Weight {
                     Some(Then::Add(_)) => 1,
                     Some(Then::Multiply(_)) => 2,
                 },
-                experts as u32,
             ];
             let bias = epilogue.bias.unwrap_or(x).memory();
             let other = epilogue.then.map_or(x, Then::rows).memory();
             let mut inputs = vec![x.memory(), &shard.memory, bias, other];
-            inputs.extend(each.map(|each| each.starts));
+            inputs.extend(each.map(|each| each.parts));
             stream.dispatch(&Dispatch {
                 kernel,
                 output: out.memory(),

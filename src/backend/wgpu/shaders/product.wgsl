@@ -19,7 +19,6 @@ struct Parameters {
     activation: u32,
     has_bias: u32,
     then: u32, // 0: nothing; 1: add; 2: multiply
-    experts: u32,
 }
 
 var<immediate> parameters: Parameters;

@@ -1,6 +1,6 @@
 // activation(x Wᵀ + bias), then a sum or a product with other rows, for at most ROWS rows, as when one token is generated: the time is that of reading W.
 //
-// A workgroup computes COLUMNS columns of all rows, or of one row with the matrix of its expert; its threads stride along the summed axis, then add up. Shares 1 KiB.
+// A workgroup computes COLUMNS columns of all rows, or of rows of one expert with its matrix; its threads stride along the summed axis, then add up. Shares 1 KiB.
 
 const COLUMNS: u32 = 4u;
 
@@ -14,7 +14,6 @@ struct Parameters {
     activation: u32,
     has_bias: u32,
     then: u32, // 0: nothing; 1: add; 2: multiply
-    experts: u32,
 }
 
 var<immediate> parameters: Parameters;

@@ -1,7 +1,7 @@
 // Which part of a product a workgroup computes where rows meet the matrices of their experts: W holds rows of all matrices,
-// one below the other, and `starts` says where the rows of each expert begin. Constants: TILE, the rows of a part.
+// one below the other, and `parts` says which rows belong together (parts.wgsl).
 
-@group(0) @binding(5) var<storage, read> starts: array<u32>;
+@group(0) @binding(5) var<storage, read> parts: array<u32>;
 
 struct Part {
     top: u32, // the first row
@@ -11,21 +11,9 @@ struct Part {
     bias: u32, // added to a column of the result, gives the place of its bias
 }
 
-// An expert's last part may have fewer rows, so there are as many parts more than rows fill as there are experts, at most;
-// those beyond are empty.
 fn part_of(number: u32) -> Part {
-    var left = number;
-    for (var expert = 0u; expert < parameters.experts; expert++) {
-        let first = starts[expert];
-        let end = starts[expert + 1u];
-        let parts = (end - first + TILE - 1u) / TILE;
-        if left < parts {
-            let matrix = expert * parameters.stride;
-            return Part(first + left * TILE, end, matrix - parameters.first, 0u, matrix);
-        }
-        left -= parts;
-    }
-    return Part(0u, 0u, 0u, 0u, 0u);
+    let matrix = parts[3u * number] * parameters.stride;
+    return Part(parts[3u * number + 1u], parts[3u * number + 2u], matrix - parameters.first, 0u, matrix);
 }
 
 // Columns to go through; not all of them need be in this buffer.
