@@ -14,7 +14,7 @@ use super::{Geometry, KeysValues};
 /// Keys of a step: a multiple of the rows of the largest tile, so that scores of 32 queries stay in a first-level cache.
 const KEYS: usize = 144;
 /// Tiles of queries per task. Packing keys takes a small part of what so many queries do with them.
-const TILES: usize = 16;
+const TILES: usize = 32;
 
 /// Rows of a task: queries times the query heads that share a key head.
 pub(super) fn task_rows(unit: Unit) -> usize {
